@@ -10,13 +10,13 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Kills a process [`LIMIT`] after this was made, unless it was dropped before. The end of the
 /// process ends every wait for it or for its output.
-pub struct Deadline {
+pub(crate) struct Deadline {
     _dropped: Sender<()>,
 }
 
 impl Deadline {
     /// A deadline for the process `pid`, a child that is not yet waited for.
-    pub fn of(pid: u32) -> Deadline {
+    pub(crate) fn of(pid: u32) -> Deadline {
         let (_dropped, dropped) = channel();
         thread::spawn(move || {
             if dropped.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
@@ -29,13 +29,13 @@ impl Deadline {
 }
 
 /// Runs a command to its end, at the latest at its deadline, and returns its output.
-pub fn output(command: &mut Command) -> Output {
+pub(crate) fn output(command: &mut Command) -> Output {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     end(command.spawn().expect("the program starts"))
 }
 
 /// Waits for the end of `child`, at the latest at its deadline, and returns its output.
-pub fn end(child: Child) -> Output {
+pub(crate) fn end(child: Child) -> Output {
     let _deadline = Deadline::of(child.id());
     child.wait_with_output().expect("the program ends")
 }

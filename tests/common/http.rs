@@ -8,7 +8,7 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends a request; the response can be read from the connection.
-pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
+pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
     let mut connection = TcpStream::connect(address).expect("the server listens");
     connection.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout can be set");
     let length = body.len();
@@ -20,12 +20,12 @@ pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStr
 }
 
 /// Reads a response to its end: status and body.
-pub fn receive(connection: TcpStream) -> (u16, String) {
+pub(crate) fn receive(connection: TcpStream) -> (u16, String) {
     receive_unless_reset(connection).expect("an answer")
 }
 
 /// As [`receive`]; `None` if the server ended before it accepted the connection.
-pub fn receive_unless_reset(mut connection: TcpStream) -> Option<(u16, String)> {
+pub(crate) fn receive_unless_reset(mut connection: TcpStream) -> Option<(u16, String)> {
     let mut answer = Vec::new();
     match connection.read_to_end(&mut answer) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset && answer.is_empty() => {

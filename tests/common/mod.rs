@@ -1,32 +1,27 @@
 //! The program under test, as a server and as a command.
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
-#![allow(unreachable_pub)]
 
-pub mod collection;
-pub mod deadline;
-pub mod encoder;
-pub mod gguf;
-pub mod http;
-pub mod hub;
+pub(crate) mod deadline;
+pub(crate) mod http;
 mod server;
-pub mod timeline;
+pub(crate) mod timeline;
 
-pub use http::receive;
-pub use server::{Server, pieces};
+pub(crate) use http::receive;
+pub(crate) use server::{Server, pieces};
 
 use std::process::{Command, Output};
 
 /// The built program.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_trail-rt");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_trail-rt");
 
 /// Runs `trail-rt` with `arguments` and waits for its end.
-pub fn trail_rt(arguments: &[&str]) -> Output {
+pub(crate) fn trail_rt(arguments: &[&str]) -> Output {
     deadline::output(Command::new(PROGRAM).args(arguments))
 }
 
 /// Asserts that a command failed with `code`, one line on stderr that contains `says`, and nothing
 /// on stdout.
-pub fn assert_refused(output: &Output, code: i32, says: &str) {
+pub(crate) fn assert_refused(output: &Output, code: i32, says: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");

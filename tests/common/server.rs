@@ -11,26 +11,26 @@ use super::deadline::Deadline;
 use super::{PROGRAM, http};
 
 /// A running `trail-rt serve` with the demo model; killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Kept open, as the server may still write to it.
     stderr: BufReader<ChildStderr>,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
     /// Starts a server with further `options`, on one thread, as tests run in parallel.
-    pub fn start(options: &[&str]) -> Self {
+    pub(crate) fn start(options: &[&str]) -> Self {
         Server::start_in(options, &[])
     }
 
     /// Starts a server with further `options` and environment variables.
-    pub fn start_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
         Server::spawn(Command::new(PROGRAM).envs(environment.iter().copied()), options)
     }
 
     /// Starts a server under a limit of the shell, such as `-n 64`.
-    pub fn start_under(limit: &str, options: &[&str]) -> Self {
+    pub(crate) fn start_under(limit: &str, options: &[&str]) -> Self {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
         Server::spawn(Command::new("sh").args(["-c", &script, PROGRAM]), options)
     }
@@ -53,30 +53,30 @@ impl Server {
     }
 
     /// Sends a GET; returns status and body.
-    pub fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         http::receive(http::send(self.address, "GET", path, ""))
     }
 
     /// Sends a request; returns status and body.
-    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let (status, body) = http::receive(http::send(self.address, method, path, body));
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
     /// Sends a POST that must succeed; returns the body.
-    pub fn post(&self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.request("POST", path, &body.to_string());
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
     /// Sends a POST and returns without waiting for the response.
-    pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
+    pub(crate) fn begin(&self, path: &str, body: &Value) -> TcpStream {
         http::send(self.address, "POST", path, &body.to_string())
     }
 
     /// Sends a POST and returns the chunks of the stream, which must end with `[DONE]`.
-    pub fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
         let mut body = body.clone();
         body["stream"] = true.into();
         let (status, text) = http::receive(self.begin(path, &body));
@@ -85,19 +85,19 @@ impl Server {
     }
 
     /// Reads a metric; 0 if it is not there.
-    pub fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         self.metric_of(name).unwrap_or(0.0)
     }
 
     /// Reads the metric with this name and these labels.
-    pub fn metric_of(&self, series: &str) -> Option<f64> {
+    pub(crate) fn metric_of(&self, series: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok())
     }
 
     /// Waits until a metric has a value.
-    pub fn wait_for(&self, name: &str, value: f64) {
+    pub(crate) fn wait_for(&self, name: &str, value: f64) {
         let start = Instant::now();
         while self.metric(name) != value {
             assert!(start.elapsed() < Duration::from_secs(30), "{name} is {}", self.metric(name));
@@ -106,12 +106,12 @@ impl Server {
     }
 
     /// The process's number.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Largest resident memory so far, bytes.
-    pub fn peak_memory(&self) -> u64 {
+    pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// Reads the next line of stderr.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let _deadline = Deadline::of(self.child.id());
         let mut line = String::new();
         self.stderr.read_line(&mut line).expect("stderr is text");
@@ -128,14 +128,14 @@ impl Server {
     }
 
     /// Sends SIGTERM.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let pid = self.child.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill starts");
         assert!(killed.success());
     }
 
     /// Waits for the process to end; returns its status and the rest of stderr.
-    pub fn end(&mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("the process is a child") {
@@ -150,13 +150,13 @@ impl Server {
     }
 
     /// Reads a file of the process in `/proc`, such as `status`.
-    pub fn proc(&self, file: &str) -> String {
+    pub(crate) fn proc(&self, file: &str) -> String {
         let path = format!("/proc/{}/{file}", self.child.id());
         std::fs::read_to_string(path).expect("the process runs")
     }
 
     /// Memory in MB by a field of `/proc/PID/status`: `VmRSS` now, `VmHWM` at most so far.
-    pub fn megabytes(&self, field: &str) -> f64 {
+    pub(crate) fn megabytes(&self, field: &str) -> f64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Waits until the process has `most` open files or fewer.
-    pub fn wait_for_files(&self, most: usize) {
+    pub(crate) fn wait_for_files(&self, most: usize) {
         let start = Instant::now();
         while self.files() > most {
             assert!(start.elapsed() < Duration::from_secs(30), "{} files are open", self.files());
@@ -173,7 +173,7 @@ impl Server {
     }
 
     /// Number of open files of the process, sockets included.
-    pub fn files(&self) -> usize {
+    pub(crate) fn files(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.child.id());
         std::fs::read_dir(folder).expect("the process runs").count()
     }
@@ -188,7 +188,7 @@ impl Drop for Server {
 }
 
 /// The JSON objects of a stream of server-sent events.
-pub fn pieces(text: &str) -> Vec<Value> {
+pub(crate) fn pieces(text: &str) -> Vec<Value> {
     let data: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
     let (last, data) = data.split_last().expect("events");
     assert_eq!(*last, "[DONE]", "{text}");

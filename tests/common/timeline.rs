@@ -7,34 +7,34 @@ use serde_json::Value;
 
 /// A span of a trace; times in microseconds.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub(crate) struct Span {
     /// Name of the span.
-    pub name: String,
+    pub(crate) name: String,
     /// Index of the engine step.
-    pub step: u64,
+    pub(crate) step: u64,
     /// Start, microseconds.
-    pub begin: f64,
+    pub(crate) begin: f64,
     /// End, microseconds.
-    pub end: f64,
+    pub(crate) end: f64,
 }
 
 /// A trace, read back.
-pub struct Written {
+pub(crate) struct Written {
     /// Index of the step that is shown.
-    pub step: u64,
+    pub(crate) step: u64,
     /// Maximum difference between the two clocks, microseconds.
-    pub clock_error_us: f64,
+    pub(crate) clock_error_us: f64,
     lanes: Vec<(String, Vec<Span>)>,
 }
 
 /// Path prefix of the test's files.
-pub fn prefix(name: &str) -> PathBuf {
+pub(crate) fn prefix(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 impl Written {
     /// Reads PREFIX.json.
-    pub fn read(prefix: &str) -> Written {
+    pub(crate) fn read(prefix: &str) -> Written {
         let trace = fs::read_to_string(format!("{prefix}.json")).expect("was written");
         let trace: Value = serde_json::from_str(&trace).expect("JSON");
         let events = trace["traceEvents"].as_array().expect("events");
@@ -60,19 +60,19 @@ impl Written {
     }
 
     /// Names of the lanes, top to bottom.
-    pub fn lanes(&self) -> Vec<&str> {
+    pub(crate) fn lanes(&self) -> Vec<&str> {
         self.lanes.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     /// The only span `name` of the step that is `later` steps after the one shown.
-    pub fn only(&self, name: &str, later: u64) -> Span {
+    pub(crate) fn only(&self, name: &str, later: u64) -> Span {
         let spans = self.all(name, later);
         assert_eq!(spans.len(), 1, "{name}: {spans:?}");
         spans[0].clone()
     }
 
     /// All spans `name` of the step that is `later` steps after the one shown.
-    pub fn all(&self, name: &str, later: u64) -> Vec<Span> {
+    pub(crate) fn all(&self, name: &str, later: u64) -> Vec<Span> {
         let spans = self.lanes.iter().flat_map(|(_, spans)| spans);
         let step = self.step + later;
         spans.filter(|span| span.name == name && span.step == step).cloned().collect()
@@ -80,7 +80,7 @@ impl Written {
 
     /// Checks the order that holds on every device: the spans of a stream or thread do not overlap,
     /// and the parts of the model follow each other.
-    pub fn check_order(&self) {
+    pub(crate) fn check_order(&self) {
         for (name, spans) in &self.lanes {
             assert!(spans.iter().all(|span| span.begin <= span.end), "{name}: {spans:?}");
             let mut ordered: Vec<&Span> =

@@ -1,0 +1,124 @@
+//! `trail-rt bench kernels` on the emulator: the complete program.
+
+use crate::common::trail_rt;
+use serde_json::Value;
+
+/// The smallest run: durations are not asserted.
+const SMALL: [&str; 10] = [
+    "bench",
+    "kernels",
+    "--repeats",
+    "1",
+    "--window-ms",
+    "0",
+    "--read-mib",
+    "1",
+    "--mma-rounds",
+    "1",
+];
+
+fn json(arguments: &[&str]) -> Value {
+    let output = trail_rt(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn every_kernel_is_listed_as_proven_on_its_target_and_none_spills() {
+    let list = json(&["bench", "kernels", "--list", "--json"]);
+    let kernels = list["kernels"].as_array().expect("an array");
+    assert!(kernels.len() > 50, "{}", kernels.len());
+    for kernel in kernels {
+        assert_eq!(kernel["spills"], 0, "{kernel}");
+        assert!(kernel["registers"].as_u64().is_some_and(|count| count > 0), "{kernel}");
+        let device = match kernel["arch"].as_str() {
+            Some("sm_80") => "emulator",
+            _ => "emulator of Hopper",
+        };
+        let devices = kernel["proven_on"].as_array().expect("an array");
+        assert!(devices.contains(&device.into()), "{kernel}");
+    }
+}
+
+/// Returns the first row that satisfies `wanted`, and checks that its figures are plausible.
+fn row<'a>(report: &'a Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &'a Value {
+    let rows = report["rows"].as_array().expect("an array");
+    let row = rows.iter().find(|row| wanted(row));
+    let row = row.unwrap_or_else(|| panic!("{name} in {report}"));
+    assert!(row["us"]["median"].as_f64().is_some_and(|us| us > 0.0), "{row}");
+    assert!(row["share"].as_f64().is_some_and(|share| share.is_finite() && share > 0.0), "{row}");
+    row
+}
+
+#[test]
+fn products_are_measured_and_their_results_checked() {
+    let options = ["--shape", "tiny", "--part", "products", "--rows", "3,70", "--json"];
+    let report = json(&[&SMALL[..], &options].concat());
+    for (op, kernel) in [("qkv", "skinny_qkv_8"), ("o", "tiled_residual_")] {
+        let named =
+            |row: &Value| row["kernel"].as_str().is_some_and(|name| name.starts_with(kernel));
+        let found = row(&report, kernel, |row| row["op"] == op && named(row));
+        assert!(found["us"]["forecast"].as_f64().is_some_and(|us| us > 0.0), "{found}");
+    }
+}
+
+/// Needs no device, and takes other machine code.
+#[test]
+fn times_are_forecast_from_machine_code() {
+    let forecast = |arguments: &[&str]| {
+        let options = ["bench", "kernels", "--forecast", "h200", "--rows", "1,64", "--json"];
+        json(&[&options[..], arguments].concat())
+    };
+    let us = |report: &Value, kernel: &str| {
+        let rows = report["rows"].as_array().expect("an array");
+        let row = rows.iter().find(|row| row["kernel"] == kernel && row["op"] != "down");
+        row.and_then(|row| row["us"]["forecast"].as_f64()).expect("a forecast")
+    };
+    let report = forecast(&[]);
+    let steps = report["rows"].as_array().expect("an array");
+    assert!(steps.iter().any(|row| row["op"] == "decode_step"), "{report}");
+    let earlier =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/bench/src/kernels/forecast/sass_738d44b.json");
+    let other = forecast(&["--sass", earlier]);
+    assert!(us(&other, "skinny_swiglu_64") > us(&report, "skinny_swiglu_64"));
+    let missing = trail_rt(&["bench", "kernels", "--forecast", "a100", "--sass", "no-such-file"]);
+    let error = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && error.contains("no-such-file"), "{error}");
+}
+
+/// The tiny model's heads are narrower than those of any attention kernel; the demo model's are
+/// not.
+#[test]
+fn attention_is_measured_over_contexts_that_shrink() {
+    let options = ["--shape", "demo", "--part", "attention", "--json"];
+    let shrunk = ["--most-rows", "20", "--most-context", "40"];
+    let report = json(&[&SMALL[..], &options, &shrunk].concat());
+    for (op, rows, context) in [
+        ("attention_decode", 1, 40),
+        ("attention_decode", 20, 40),
+        ("attention_prefill", 20, 0),
+        ("attention_prefill", 20, 20),
+    ] {
+        let extents = |row: &Value| row["rows"] == rows && row["context"] == context;
+        let found = row(&report, op, |row| row["op"] == op && extents(row));
+        assert!(found["kernel"].as_str().is_some_and(|name| name.contains("hd64")), "{found}");
+    }
+}
+
+#[test]
+fn small_kernels_are_measured() {
+    let options = ["--shape", "tiny", "--part", "small", "--most-rows", "20", "--json"];
+    let report = json(&[&SMALL[..], &options].concat());
+    let ops = ["sample_greedy", "sample_top_p", "embed", "tap_mean", "probe"];
+    for op in ops {
+        let found = row(&report, op, |row| row["op"] == op);
+        assert_eq!(found["context"], Value::Null, "{found}");
+    }
+}
+
+#[test]
+fn a_name_that_no_kernel_has_is_refused() {
+    let options = ["--shape", "tiny", "--rows", "1", "--kernel", "foo"];
+    let output = trail_rt(&[&SMALL[..], &options].concat());
+    crate::common::assert_refused(&output, 2, "no kernel of this shape is named like \"foo\"");
+}

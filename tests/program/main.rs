@@ -1,0 +1,21 @@
+//! The program's other commands.
+
+mod bench_serve;
+mod bench_timeline;
+mod chat;
+mod chat_terminal;
+mod collection;
+#[path = "../common/mod.rs"]
+mod common;
+mod damaged;
+mod demo;
+mod encoder;
+mod gguf;
+mod gguf_file;
+mod hub;
+mod inspect;
+mod predictor;
+mod probe;
+mod pull;
+mod replay;
+mod simulate;

@@ -1,0 +1,173 @@
+//! `trail-rt probe` on the demo model: collected, trained, evaluated, served.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::collection::{Folder, collecting, json};
+use crate::common::{assert_refused, trail_rt};
+use trail_probe::{Bins, Probe, Storage, TapLayers, Weights};
+use trail_training::Shard;
+
+/// Options of a small training.
+fn training<'a>(data: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let options = ["probe", "train", "--json", "--data", data, "--out", out, "--threads", "2"];
+    [&options[..], &["--epochs", "3", "--hidden", "32", "--batch", "32"], more].concat()
+}
+
+#[test]
+fn a_probe_is_collected_trained_evaluated_and_used() {
+    let folder = Folder::new("whole");
+    let (data, held) = (folder.file("data"), folder.file("held"));
+    let report = json(&trail_rt(&collecting(&data, &["--layers", "2,3", "--rows", "8"])));
+    assert_eq!((&report["answers"], &report["shards"]), (&24.into(), &3.into()));
+    let rows = report["rows"].as_u64().expect("a number");
+    assert!(rows > 24 * 4 && rows <= 24 * 8, "{rows}");
+
+    let probe = folder.file("probe.safetensors");
+    let report = json(&trail_rt(&training(&data, &probe, &["--seed", "1,2"])));
+    assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
+    assert!(!Path::new(&format!("{probe}.state")).exists(), "nothing is left to go on with");
+    let trained = Probe::open(&probe).expect("a probe");
+    let layer = trained.layers.single().expect("one layer");
+    assert!([2, 3].contains(&layer) && trained.fit.is_some() && trained.model.is_some());
+    assert_eq!(trained.bins.max_tokens(), 64);
+
+    let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
+    assert_eq!(inspected["layer"], layer);
+    assert_eq!(
+        (&inspected["record"]["seed"], &inspected["fit"]["states"]),
+        (&report["seed"].to_string().into(), &64.into())
+    );
+    let predictor = folder.file("predictor.safetensors");
+    json(&trail_rt(&["predictor", "train", "--json", "--data", &data, "--out", &predictor]));
+
+    // Held-out answers: all rows, by another path to the same figures.
+    let all = ["--layers", "2,3", "--rows", "0", "--first", "24", "--seed", "3"];
+    json(&trail_rt(&collecting(&held, &all)));
+    let of_data = ["probe", "eval", "--json", "--probe", &probe, "--data", &held];
+    let by_data = json(&trail_rt(&of_data));
+    let (traces, plot) = (folder.file("traces.jsonl"), folder.file("eval.svg"));
+    let of_prompts = ["probe", "eval", "--json", "--probe", &probe, "--first", "24", "--seed", "3"];
+    let more = ["--requests", "24", "--max-tokens", "64", "--traces", &traces, "--plot", &plot];
+    let by_prompts = json(&trail_rt(&[&of_prompts[..], &more].concat()));
+    for member in ["rows", "mae", "mae_by_age", "bin_accuracy", "ece", "tau_b"] {
+        assert!(!by_data[member].is_null(), "{member}");
+        assert_eq!(by_data[member], by_prompts[member], "{member}");
+    }
+    let keys: Vec<&String> = by_data["mae"].as_object().expect("errors").keys().collect();
+    assert_eq!(keys, ["bag_of_tokens", "constant", "prompt_probe", "raw", "refined"]);
+    let picture = fs::read_to_string(&plot).expect("a plot");
+    assert!(picture.starts_with("<svg") && picture.contains("mean absolute error"));
+    let simulated = ["simulate", "--json", "--trace", &traces, "--policy", "trail"];
+    json(&trail_rt(&simulated));
+
+    let bins = ["--filter", "bins"];
+    let by_bins = json(&trail_rt(&[&of_data[..], &bins].concat()));
+    assert_eq!(by_bins["mae"]["raw"], by_data["mae"]["raw"]);
+    assert_ne!(by_bins["mae"]["refined"], by_data["mae"]["refined"]);
+    let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
+    let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
+    let folder = Folder::new("two-layers");
+    let (data, probe) = (folder.file("data"), folder.file("probe.safetensors"));
+    json(&trail_rt(&collecting(&data, &["--layers", "2+4", "--rows", "0"])));
+    let report = json(&trail_rt(&training(&data, &probe, &["--layers", "2+4"])));
+    assert_eq!(report["layer"], "2+4");
+    let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
+    assert_eq!((&inspected["layer"], &inspected["shape"][0]), (&"2+4".into(), &512.into()));
+    let eval = ["probe", "eval", "--json", "--probe", &probe];
+    let by_data = json(&trail_rt(&[&eval[..], &["--data", &data]].concat()));
+    let prompts = ["--requests", "24", "--max-tokens", "64"];
+    let by_prompts = json(&trail_rt(&[&eval[..], &prompts].concat()));
+    assert_eq!(by_data["mae"], by_prompts["mae"]);
+    let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
+    let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let one = folder.file("one");
+    json(&trail_rt(&collecting(&one, &["--layers", "4", "--rows", "0"])));
+    let absent = trail_rt(&[&eval[..], &["--data", &one]].concat());
+    assert_refused(&absent, 2, "reads layer 2");
+}
+
+#[test]
+fn what_was_stopped_goes_on_to_the_same_end() {
+    let folder = Folder::new("resumed");
+    let data = folder.file("data");
+    json(&trail_rt(&collecting(&data, &["--layers", "3"])));
+    // The order of the metadata in a file is not fixed.
+    let content = || {
+        let bytes = fs::read(Path::new(&data).join("shard-00001.safetensors")).expect("a file");
+        let shard = Shard::parse(Arc::new(bytes), "shard").expect("a shard");
+        let mut rows = vec![0.0; shard.rows().len() * shard.hidden()];
+        for (row, out) in rows.chunks_exact_mut(shard.hidden()).enumerate() {
+            shard.activation(3, row, out);
+        }
+        (shard.answers().to_vec(), shard.rows().to_vec(), rows)
+    };
+    let before = content();
+    fs::remove_file(Path::new(&data).join("shard-00001.safetensors")).expect("removed");
+    let out = folder.file("early.safetensors");
+    assert_refused(&trail_rt(&training(&data, &out, &[])), 1, "lacks 1 of 3 shards");
+    json(&trail_rt(&collecting(&data, &["--layers", "3"])));
+    assert!(content() == before, "the shard that was collected again differs");
+    let other = trail_rt(&collecting(&data, &["--layers", "3", "--seed", "2"]));
+    assert_refused(&other, 2, "with other options");
+
+    let probes = ["a", "b"].map(|name| folder.file(&format!("{name}.safetensors")));
+    for probe in &probes {
+        json(&trail_rt(&training(&data, probe, &[])));
+    }
+    let [a, b] = probes.map(|probe| Probe::open(probe).expect("a probe"));
+    assert!(a.weights == b.weights && a.fit == b.fit && a.record == b.record);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_in_one_line() {
+    let folder = Folder::new("refused");
+    let data = folder.file("data");
+    json(&trail_rt(&collecting(&data, &["--layers", "3"])));
+    let out = folder.file("probe.safetensors");
+    let refused = |more: &[&str], code, why| {
+        assert_refused(&trail_rt(&training(&data, &out, more)), code, why);
+    };
+    refused(&["--layers", "2"], 2, "--layers names 2");
+    refused(&["--bins", "65"], 2, "--bins");
+    refused(&["--rate", "-1"], 2, "--rate");
+    let nowhere = folder.file("nowhere");
+    let output = trail_rt(&["probe", "train", "--data", &nowhere, "--out", &out]);
+    assert_refused(&output, 2, "give a folder that trail-rt probe collect made");
+    let output = trail_rt(&["probe", "eval", "--data", &data]);
+    assert_refused(&output, 1, "collect with --rows 0");
+    let layers = trail_rt(&collecting(&folder.file("x"), &["--layers", "6"]));
+    assert_refused(&layers, 2, "there are 0, 1, 2, 3, 4, 5");
+
+    let shard = Path::new(&data).join("shard-00002.safetensors");
+    let mut bytes = fs::read(&shard).expect("a shard");
+    bytes.truncate(bytes.len() - 1);
+    fs::write(&shard, bytes).expect("written");
+    refused(&[], 1, "collect it again");
+    assert!(!Path::new(&format!("{out}.state")).exists());
+
+    // A probe of another width, and one of another model.
+    let probe = |d: usize, model: Option<&str>| {
+        let weights = Weights::random(d, 16, 10, 1);
+        let mut probe = Probe::new(weights, Bins::default(), TapLayers::one(3));
+        probe.model = model.map(str::to_owned);
+        fs::write(&out, probe.to_bytes(Storage::F32)).expect("written");
+        ["probe", "eval", "--requests", "1", "--max-tokens", "4", "--probe"].map(String::from)
+    };
+    let eval = |arguments: [String; 7], more: &[&str]| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        trail_rt(&[&arguments[..], &[&out], more].concat())
+    };
+    assert_refused(&eval(probe(64, None), &[]), 2, "it was trained for another model");
+    assert_refused(&eval(probe(256, Some("0123")), &[]), 2, "with --force-probe");
+    let forced = eval(probe(256, Some("0123")), &["--force-probe"]);
+    assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
+    assert_refused(&eval(probe(256, None), &["--filter", "tokens"]), 2, "choose --filter bins");
+}

@@ -1,0 +1,13 @@
+//! The server over HTTP, each test with a process of its own.
+
+mod answers;
+mod bounds;
+#[path = "../common/mod.rs"]
+mod common;
+mod drain;
+mod errors;
+mod gateway;
+mod lifetime;
+mod operation;
+mod text;
+mod timeouts;

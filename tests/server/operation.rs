@@ -1,0 +1,124 @@
+//! Options for those who run a server: names, the access log, metrics.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::common::Server;
+use serde_json::json;
+
+const COMPLETIONS: &str = "/v1/completions";
+
+#[test]
+fn the_model_has_the_name_that_was_given() {
+    let server = Server::start(&["--served-model-name", "my/model"]);
+    let (_, list) = server.request("GET", "/v1/models", "");
+    assert_eq!(list["data"][0]["id"], "my/model");
+    assert_eq!(server.request("GET", "/v1/models/my/model", "").0, 200);
+    let body = json!({ "model": "my/model", "prompt": "a", "max_tokens": 1 });
+    assert_eq!(server.post(COMPLETIONS, &body)["model"], "my/model");
+    let other = json!({ "model": "demo", "prompt": "a", "max_tokens": 1 }).to_string();
+    assert_eq!(server.request("POST", COMPLETIONS, &other).0, 404);
+}
+
+/// The first predictions that reach the scheduler, by the decision log.
+#[test]
+fn the_clients_estimate_is_the_first_prediction_if_the_server_asks_for_it() {
+    let log = std::env::temp_dir().join(format!("trail-hint-{}.jsonl", std::process::id()));
+    let path = log.to_str().expect("UTF-8");
+    let predictions = |options: &[&str]| -> Vec<serde_json::Value> {
+        let mut server = Server::start(&[options, &["--record", path]].concat());
+        for hint in [json!({ "osl": 33 }), json!({ "osl": null, "priority": 3 })] {
+            let nvext = json!({ "agent_hints": hint });
+            server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 64, "nvext": nvext }));
+        }
+        server.terminate();
+        server.end();
+        let text = std::fs::read_to_string(&log).expect("a log");
+        let events = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let events: Vec<serde_json::Value> = events.collect();
+        let submitted = events.iter().filter_map(|event| event.get("submit"));
+        submitted.map(|request| request["initial_prediction"].clone()).collect()
+    };
+    let hinted = predictions(&["--length-predictor", "hint", "--policy", "sjf"]);
+    assert_eq!(hinted[0], 33.0);
+    // Without an estimate the model's own predictor answers, as without the option.
+    let plain = predictions(&["--policy", "sjf"]);
+    assert!(plain[0] == plain[1] && plain[0] != 33.0 && hinted[1] == plain[1], "{plain:?}");
+    let constant = predictions(&["--length-predictor", "constant:50", "--policy", "sjf"]);
+    assert_eq!(constant, [50.0, 50.0]);
+    let by_probe = predictions(&["--length-predictor", "prompt-probe", "--policy", "sjf"]);
+    assert!(by_probe.iter().all(serde_json::Value::is_null), "{by_probe:?}");
+    let _ = std::fs::remove_file(&log);
+}
+
+#[test]
+fn an_estimate_that_is_no_number_is_refused_where_it_is_read() {
+    for (option, status) in [("prompt-length", 200), ("hint", 400)] {
+        let server = Server::start(&["--length-predictor", option]);
+        for nvext in [json!(5), json!({ "agent_hints": [] })] {
+            server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1, "nvext": nvext }));
+        }
+        for osl in [json!(-1), json!(12.5), json!("33"), json!(1u64 << 32)] {
+            let nvext = json!({ "agent_hints": { "osl": osl } });
+            let body = json!({ "prompt": "a", "max_tokens": 1, "nvext": nvext });
+            let (said, answer) = server.request("POST", COMPLETIONS, &body.to_string());
+            assert_eq!(said, status, "{answer}");
+            let field = answer["error"]["param"].as_str();
+            assert_eq!(field.is_some_and(|of| of == "nvext.agent_hints.osl"), status == 400);
+        }
+    }
+}
+
+#[test]
+fn the_access_log_has_a_line_for_each_request() {
+    let mut server = Server::start(&["--verbose"]);
+    let body = json!({ "prompt": "a", "max_tokens": 5, "ignore_eos": true, "n": 2 });
+    server.post(COMPLETIONS, &body);
+    server.stream(COMPLETIONS, &body);
+    server.request("POST", COMPLETIONS, "{");
+    server.request("GET", "/nowhere", "");
+    for (head, tokens) in [
+        ("POST /v1/completions 200 ", 10),
+        ("POST /v1/completions 200 ", 10),
+        ("POST /v1/completions 400 ", 0),
+        ("GET /nowhere 404 ", 0),
+    ] {
+        let line = server.line();
+        let rest = line.strip_prefix(head).unwrap_or_else(|| panic!("{head} is not in {line}"));
+        let (ms, rest) = rest.split_once(" ms ").expect("a duration");
+        assert!(ms.parse::<f64>().is_ok(), "{line}");
+        assert_eq!(rest.trim_end(), format!("{tokens} tokens"), "{line}");
+    }
+}
+
+/// The time to the first token includes that of the request's own way, from its head on.
+#[test]
+fn the_first_token_is_timed_from_the_head_of_the_request() {
+    let server = Server::start(&[]);
+    let body = json!({ "prompt": "a", "max_tokens": 1 }).to_string();
+    let mut connection = TcpStream::connect(server.address).expect("the server listens");
+    let length = body.len();
+    let head = format!("POST {COMPLETIONS} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+    connection.write_all(head.as_bytes()).expect("sent");
+    std::thread::sleep(Duration::from_millis(300));
+    connection.write_all(body.as_bytes()).expect("sent");
+    server.wait_for("trail_time_to_first_token_seconds_count", 1.0);
+    let seconds = server.metric("trail_time_to_first_token_seconds_sum");
+    assert!(seconds > 0.25, "{seconds} s");
+}
+
+#[test]
+fn a_context_beyond_the_models_is_refused() {
+    for (length, says) in [("99999", "--max-model-len"), ("1", "--max-model-len")] {
+        let output =
+            crate::common::trail_rt(&["--max-model-len", length, "generate", "--prompt", "a"]);
+        crate::common::assert_refused(&output, 2, says);
+    }
+    let arguments =
+        ["--max-model-len", "40", "generate", "--prompt", "a", "--seed", "-7", "--ignore-eos"];
+    assert!(
+        crate::common::trail_rt(&arguments).status.success(),
+        "the answer ends with the context"
+    );
+}
