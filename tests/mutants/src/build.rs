@@ -39,7 +39,7 @@ pub(crate) fn build(tree: &Path, target: &Path, mutants: &[&Mutant]) -> Result<B
     for (package, target) in &wanted {
         arguments.insert(format!("--package={package}"));
         arguments.insert(match target.as_str() {
-            "lib" | "bin" => format!("--{target}s").replace("libs", "lib"),
+            "lib" => "--lib".to_owned(),
             name => format!("--test={name}"),
         });
     }

@@ -8,12 +8,11 @@
 //! +its replacement; MUTANT is true while the bug is planted
 //! (more such pairs)
 //! test trail-scheduler lib filter
-//! equivalent: the reason why no test can find it
 //! ```
 //!
-//! `core` and the last line are optional. The target of a test is `lib`, `bin` or the name of an
-//! integration test. Entries of `.ptx` files are edits of the text wherever it occurs, as a kernel
-//! has instances, without `MUTANT`.
+//! `core` is optional. The target of a test is `lib` or the name of an integration test. Entries of
+//! `.ptx` files are edits of the text wherever it occurs, as a kernel has instances, without
+//! `MUTANT`.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ use std::path::Path;
 pub(crate) struct Test {
     /// Package name.
     pub(crate) package: String,
-    /// `lib`, `bin`, or the name of an integration test.
+    /// `lib`, or the name of an integration test.
     pub(crate) target: String,
     /// Parts of test names; all tests where empty.
     pub(crate) filters: Vec<String>,
@@ -43,8 +42,6 @@ pub(crate) struct Mutant {
     pub(crate) test: Test,
     /// Part of the short run.
     pub(crate) core: bool,
-    /// The reason why it changes nothing that a test could observe.
-    pub(crate) equivalent: Option<String>,
 }
 
 impl Mutant {
@@ -124,8 +121,6 @@ fn field(mutant: &mut Mutant, line: &str) -> Result<(), &'static str> {
             return Err("a test is a package, a target and filters");
         };
         mutant.test = Test { package, target, filters: words.collect() };
-    } else if let Some(reason) = line.strip_prefix("equivalent: ") {
-        mutant.equivalent = Some(reason.to_owned());
     } else if line.is_empty() || line.starts_with('#') {
         return Ok(());
     } else if mutant.description.is_empty() {
@@ -133,7 +128,7 @@ fn field(mutant: &mut Mutant, line: &str) -> Result<(), &'static str> {
     } else if mutant.file.is_empty() {
         line.clone_into(&mut mutant.file);
     } else {
-        return Err("neither -, +, test nor equivalent");
+        return Err("neither -, + nor test");
     }
     Ok(())
 }
@@ -150,16 +145,13 @@ mod tests {
         assert_eq!((mutant.number, mutant.core, mutant.edits[0].0.as_str()), (7, true, "one\ntwo"));
         assert_eq!(mutant.test.filters, ["f", "g"]);
         assert_eq!(parse("@@ x\n").unwrap_err(), "line 1: no number");
-        assert_eq!(
-            parse("@@ 8\na\nb\nc\n").unwrap_err(),
-            "line 4: neither -, +, test nor equivalent"
-        );
+        assert_eq!(parse("@@ 8\na\nb\nc\n").unwrap_err(), "line 4: neither -, + nor test");
     }
 
     #[test]
     fn every_snippet_is_once_in_its_file() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = folder.parent().unwrap();
+        let root = folder.ancestors().nth(2).unwrap();
         let mutants = read_all(folder).unwrap();
         let texts =
             |file: &str| std::fs::read_to_string(root.join(file)).map_err(|e| e.to_string());

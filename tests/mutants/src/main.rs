@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns true if the tests found all chosen bugs but the equivalent ones.
+/// Returns true if the tests found all chosen bugs.
 fn check(options: &Options) -> Result<bool, String> {
     let lists = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = lists.ancestors().nth(2).ok_or("no repository around this crate")?;
@@ -72,12 +72,11 @@ fn check(options: &Options) -> Result<bool, String> {
     for mutant in &untested {
         println!("{:4}  not run: its test does not pass without a bug", mutant.number);
     }
-    let (wrong, equivalent) = check_planted(&binaries, &sound, &tree, &logs)?;
-    let found = sound.len() - wrong - equivalent;
-    let wrong = wrong + untested.len();
+    let survived = check_planted(&binaries, &sound, &tree, &logs)?;
+    let (found, not_run) = (sound.len() - survived, untested.len());
     let seconds = begin.elapsed().as_secs_f64();
-    println!("{found} found, {equivalent} equivalent, {wrong} wrong, {seconds:.0} s");
-    Ok(wrong == 0)
+    println!("{found} found, {survived} survived, {not_run} not run, {seconds:.0} s");
+    Ok(survived + not_run == 0)
 }
 
 /// Runs each named test without a bug. Returns those that do not pass.
@@ -103,37 +102,32 @@ fn check_unplanted<'a>(
     Ok(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs the test of each bug. Returns the numbers of wrong results, and of right equivalent ones.
+/// Runs the test of each bug. Returns the number of those that survived.
 fn check_planted(
     binaries: &Binaries,
     chosen: &[&Mutant],
     tree: &Path,
     logs: &Path,
-) -> Result<(usize, usize), String> {
-    let (wrong, equivalent) = (AtomicUsize::new(0), AtomicUsize::new(0));
+) -> Result<usize, String> {
+    let survived = AtomicUsize::new(0);
     in_parallel(chosen.len(), |at| {
         let Mutant { number, description, test, .. } = chosen[at];
         let log: PathBuf = logs.join(format!("{number}.txt"));
         let ptx = tree::edited_ptx(tree, logs, chosen[at])?;
         let planted = (*number, ptx.as_deref());
         let (outcome, seconds) = run::run(binaries.of(test), &test.filters, planted, &log)?;
-        let verdict = match (&outcome, &chosen[at].equivalent) {
-            (Outcome::Passed(_), None) => "SURVIVED".to_owned(),
-            (Outcome::Passed(_), Some(reason)) => format!("equivalent: {reason}"),
-            (_, Some(_)) => "FOUND, though listed as equivalent".to_owned(),
-            (Outcome::Failed(name), None) => format!("found by {name}"),
-            (Outcome::TimedOut, None) => "found at the limit of time".to_owned(),
+        let verdict = match outcome {
+            Outcome::Passed(_) => {
+                survived.fetch_add(1, Ordering::Relaxed);
+                "SURVIVED".to_owned()
+            }
+            Outcome::Failed(name) => format!("found by {name}"),
+            Outcome::TimedOut => "found at the limit of time".to_owned(),
         };
-        let passed = matches!(outcome, Outcome::Passed(_));
-        if passed != chosen[at].equivalent.is_some() {
-            wrong.fetch_add(1, Ordering::Relaxed);
-        } else if passed {
-            equivalent.fetch_add(1, Ordering::Relaxed);
-        }
         println!("{number:4}  {seconds:5.1} s  {description}: {verdict}");
         Ok(())
     })?;
-    Ok((wrong.into_inner(), equivalent.into_inner()))
+    Ok(survived.into_inner())
 }
 
 /// Calls `work` for each index below `count`, from [`PARALLEL`] threads. Returns the first error.
