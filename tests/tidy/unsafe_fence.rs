@@ -7,7 +7,7 @@ use crate::tree::{self, File};
 /// Prefixes that need no list: tests, and crates for tests and measurements.
 const FREE: &[&str] = &["bench/", "tests/alloc/", "tests/emulator/", "tests/loom/", "tests/"];
 
-/// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions.md.
+/// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions/.
 const MOST: usize = 55;
 
 /// Files with `unsafe` that a user's process runs.
