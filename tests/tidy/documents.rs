@@ -35,8 +35,11 @@ pub fn check(files: &[File]) -> Vec<Violation> {
             found.push(Violation::new(path, 1, message));
         }
     }
-    let words: usize =
-        FIRST.iter().filter_map(|path| text(path)).map(|text| text.split_whitespace().count()).sum();
+    let words: usize = FIRST
+        .iter()
+        .filter_map(|path| text(path))
+        .map(|text| text.split_whitespace().count())
+        .sum();
     if words >= FIRST_WORDS {
         let message = format!("{words} words in {}, fewer than {FIRST_WORDS}", FIRST.join(", "));
         found.push(Violation::new(FIRST[0], 1, message));
@@ -56,7 +59,10 @@ mod tests {
             file("docs/results.md", results),
             file("docs/README.md", "two words"),
         ];
-        check(&files).into_iter().map(|found| format!("{}: {}", found.path, found.message)).collect()
+        check(&files)
+            .into_iter()
+            .map(|found| format!("{}: {}", found.path, found.message))
+            .collect()
     }
 
     #[test]
@@ -65,7 +71,8 @@ mod tests {
         assert_eq!(found(&fits[0], &fits[1], &fits[2]), [""; 0]);
         let longer = [format!("{}x\n", fits[0]), format!("{}y", fits[1]), format!("{}z", fits[2])];
         let all = found(&longer[0], &longer[1], &longer[2]);
-        let starts = ["README.md: 131 lines", "ARCHITECTURE.md: 16385 b", "docs/results.md: 20481 b"];
+        let starts =
+            ["README.md: 131 lines", "ARCHITECTURE.md: 16385 b", "docs/results.md: 20481 b"];
         assert_eq!(all.len(), 3);
         assert!(all.iter().zip(starts).all(|(found, start)| found.starts_with(start)), "{all:?}");
     }

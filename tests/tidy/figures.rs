@@ -40,11 +40,7 @@ fn read(path: &str) -> Result<Value, String> {
 }
 
 /// Violations in the tables of one document.
-fn compare(
-    path: &str,
-    text: &str,
-    read: &dyn Fn(&str) -> Result<Value, String>,
-) -> Vec<Violation> {
+fn compare(path: &str, text: &str, read: &dyn Fn(&str) -> Result<Value, String>) -> Vec<Violation> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
     let mut at = 0;
@@ -108,12 +104,7 @@ fn differences(record: &Value, columns: &[String], rows: &[&str]) -> Vec<(usize,
 }
 
 /// The first number of `cell` that is not its expression's value, as a message.
-fn cell_difference(
-    record: &Value,
-    column: &str,
-    cell: &str,
-    labels: &[String],
-) -> Option<String> {
+fn cell_difference(record: &Value, column: &str, cell: &str, labels: &[String]) -> Option<String> {
     let expressions = expression::split(column);
     let numbers = numbers(cell);
     if numbers.is_empty() && cell.chars().all(|c| c == '-') {
@@ -152,7 +143,8 @@ fn label(cell: &str) -> String {
 
 /// True if a cell beside the first begins with a digit.
 fn has_figures(row: &str) -> bool {
-    let is_figure = |cell: &String| cell.trim_start_matches('*').starts_with(|c: char| c.is_ascii_digit());
+    let is_figure =
+        |cell: &String| cell.trim_start_matches('*').starts_with(|c: char| c.is_ascii_digit());
     cells(row).iter().skip(1).any(is_figure)
 }
 
@@ -213,7 +205,11 @@ mod tests {
         assert!(found(&table)[0].1.contains("needs"));
         assert!(found(&format!("<!-- no record: -->\n{table}"))[0].1.contains("needs"));
         assert_eq!(found(&format!("<!-- no record: printed by a run -->\n{table}")), []);
-        assert!(found(&COMMENT.replace("r.j", "gone.j").replace("-->\n", &format!("-->\n{table}")))[0].1.contains("no gone"));
+        assert!(
+            found(&COMMENT.replace("r.j", "gone.j").replace("-->\n", &format!("-->\n{table}")))[0]
+                .1
+                .contains("no gone")
+        );
         assert_eq!(found("| I want to | |\n|---|---|\n| 9 lives | see 1 |\n"), []);
     }
 }

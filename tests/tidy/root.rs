@@ -7,8 +7,24 @@ use crate::Violation;
 
 /// Folders that may stand in the root, beside hidden ones.
 const FOLDERS: [&str; 18] = [
-    "assets", "benches", "capi", "cli", "deploy", "docs", "examples", "kernels", "platform", "probe",
-    "ptx", "python", "runtime", "scheduler", "server", "simulator", "src", "tests",
+    "assets",
+    "benches",
+    "capi",
+    "cli",
+    "deploy",
+    "docs",
+    "examples",
+    "kernels",
+    "platform",
+    "probe",
+    "ptx",
+    "python",
+    "runtime",
+    "scheduler",
+    "server",
+    "simulator",
+    "src",
+    "tests",
 ];
 
 /// Outputs of builds and tools, not in the repository.

@@ -2,8 +2,9 @@
 //!
 //! An atom is a number or a path of names separated by dots, `points[model=$1].ratio.median`. A
 //! filter in brackets keeps the elements of a list whose members have these values (numbers compare
-//! as numbers); `[...]` at the beginning filters the record itself. A path with several values is
-//! their mean, a quotient of two such paths the median of the pairs' quotients.
+//! as numbers; `a/b=` is the first member that is there). `[...]` at the beginning filters the
+//! record itself. A path with several values is their mean, a quotient of two such paths the median
+//! of the pairs' quotients.
 
 use serde_json::Value;
 
@@ -56,11 +57,11 @@ fn atom(record: &Value, word: &str, labels: &[String]) -> Result<Vec<f64>, Strin
     if numbers.is_empty() { Err(format!("no entry {path}")) } else { Ok(numbers) }
 }
 
-/// True if `element` has all members of `filter`, `name=value,name=value`.
+/// True if `element` has all members of `filter`, `name=value,name/other=value`.
 fn passes(element: &Value, filter: &str) -> bool {
     filter.split(',').all(|condition| {
-        let Some((name, wanted)) = condition.split_once('=') else { return false };
-        let found = match element.get(name) {
+        let Some((names, wanted)) = condition.split_once('=') else { return false };
+        let found = match names.split('/').find_map(|name| element.get(name)) {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
             None => return false,
@@ -107,6 +108,7 @@ mod tests {
         assert_eq!(value("mae.$3 * 100"), Ok(50.0));
         assert_eq!(value("points[model=$1].rate.median / mae.$3"), Ok(6.0));
         assert!(value("points[model=d].rate.median").is_err());
+        assert_eq!(value("points[batch/tokens=1].rate.median"), Ok(3.0));
         assert!(value("mae.$3 + 1").is_err());
     }
 
