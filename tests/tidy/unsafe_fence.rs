@@ -5,7 +5,7 @@ use crate::source;
 use crate::tree::{self, File};
 
 /// Prefixes that need no list: tests, and crates for tests and measurements.
-const FREE: &[&str] = &["bench/", "tests/alloc/", "tests/emulator/", "tests/loom/", "tests/"];
+const FREE: [&str; 2] = ["benches/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions/.
 const MOST: usize = 55;
