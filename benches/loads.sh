@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures policies over loads on the engine: all bundled prompts under three policies, three arrival
-# seeds. Writes one JSON object per line and seed to FILE. Time is simulated: other load of
+# Measures policies over loads on the engine: all bundled prompts under three policies, three
+# arrival seeds. Writes one JSON object per line and seed to FILE. Time is simulated: other load of
 # the machine changes no ratio. One thread: on a busy machine two threads wait for each other.
 #   benches/loads.sh FILE [PROMPTS]
 set -euo pipefail
