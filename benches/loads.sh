@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the table over loads of docs/results.md: all bundled prompts under three policies, three
+# Measures policies over loads on the engine: all bundled prompts under three policies, three
 # arrival seeds. Writes one JSON object per line and seed to FILE. Time is simulated: other load of
 # the machine changes no ratio. One thread: on a busy machine two threads wait for each other.
 #   benches/loads.sh FILE [PROMPTS]

@@ -1,7 +1,7 @@
 //! Seeded pseudo-random numbers: the same seed gives the same numbers on every machine.
 //!
-//! [`Rng`] (splitmix64) is for models, workloads, operands of benchmarks and tests. Sampling of tokens
-//! uses Philox instead, whose draws are indexed by position.
+//! [`Rng`] (splitmix64) is for models, workloads, operands of benchmarks and tests. Sampling of
+//! tokens uses Philox instead, whose draws are indexed by position.
 
 /// The increment of splitmix64's counter, 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -8,8 +8,8 @@
 //! Distributions are column vectors and T is upper bidiagonal: `T[i][i]` = 1 - 1/w(i),
 //! `T[i-1][i]` = 1/w(i) with the real-valued width w(i) >= 1 of bin i, and `T[0][0]` = 1, since a
 //! request in bin 0 stays there until it ends. The paper's bins have one width, and its three
-//! statements of T disagree; this is the one whose mass moves down. The posterior is fed back, as in
-//! the paper's prose and its released code; its formula feeds the prior back.
+//! statements of T disagree; this is the one whose mass moves down. The posterior is fed back, as
+//! in the paper's prose and its released code; its formula feeds the prior back.
 //!
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
 //! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
@@ -63,7 +63,8 @@ impl Smoother {
         self.bins
     }
 
-    /// The first posterior: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is `[bins]`.
+    /// The first posterior: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is
+    /// `[bins]`.
     pub fn start(&self, p: &[f32]) -> (Distribution, Outcome) {
         match self.evidence(p) {
             Some(p) => (self.normalised(&p), Outcome::Smoothed),
@@ -71,8 +72,8 @@ impl Smoother {
         }
     }
 
-    /// Advances the posterior `q` by `tokens` generated tokens (more than one when steps were late or
-    /// missed), then multiplies by the evidence `p`, `[bins]`.
+    /// Advances the posterior `q` by `tokens` generated tokens (more than one when steps were late
+    /// or missed), then multiplies by the evidence `p`, `[bins]`.
     pub fn observe(&self, q: &mut Distribution, tokens: u32, p: &[f32]) -> Outcome {
         let moved = self.advance(q, tokens);
         let floor = self.uniform(FLOOR);

@@ -69,6 +69,6 @@ mod tests {
         let fine = "[workspace.dependencies]\ntrail-counting-allocator = { path = \"b\" }\n\
                     [package]\nname = \"trail-counting-allocator\"\n\
                     [dev-dependencies]\ntrail-counting-allocator.workspace = true\n";
-        assert_eq!(lines(fine), []);
+        assert_eq!(lines(fine), [0; 0]);
     }
 }

@@ -1,5 +1,6 @@
-//! House rules that a compiler does not check, over every source and document of the repository:
-//! words, line width, function and file length, `unsafe`, allocators, links, direction of imports.
+//! Rules that a compiler does not check, over every source and document of the repository: words,
+//! line width, lengths of functions, files and documents, `unsafe`, allocators, links, direction of
+//! imports, root folders, figures.
 //!
 //! Each rule is a function of one file's path and text, and has a test with a planted violation.
 
@@ -9,10 +10,13 @@
 use std::path::Path;
 
 mod allocator;
+mod documents;
+mod figures;
 mod functions;
 mod imports;
 mod lengths;
 mod links;
+mod root;
 mod source;
 mod tree;
 mod unsafe_fence;
@@ -98,4 +102,19 @@ fn links_lead_somewhere() {
 #[test]
 fn backends_do_not_import_the_engine() {
     enforce(imports::check);
+}
+
+#[test]
+fn figures_are_those_of_their_records() {
+    report(figures::check(&repository()));
+}
+
+#[test]
+fn documents_stay_short() {
+    report(documents::check(&repository()));
+}
+
+#[test]
+fn the_root_has_few_folders() {
+    report(root::check(Path::new(env!("CARGO_MANIFEST_DIR"))));
 }
