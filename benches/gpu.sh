@@ -144,15 +144,15 @@ decode() {
     report decode bench decode --device cuda --random-weights llama3-8b --context 1024 \
         --batch 1,16,32,64,128,256 $(matrix_rate) || failed=1
     # shellcheck disable=SC2046 -- two words
-    report decode_megakernel bench decode --device cuda --megakernel \
+    report decode_megakernel bench decode --device cuda --experimental megakernel \
         --random-weights llama3-8b --context 1024 --batch 1,2,4 $(matrix_rate) || failed=1
     if is_hopper; then
         # shellcheck disable=SC2046 -- two words
-        report decode_hopper bench decode --device cuda --hopper-products \
+        report decode_hopper bench decode --device cuda --experimental hopper-products \
             --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 \
             $(matrix_rate) || failed=1
         # shellcheck disable=SC2046 -- two words
-        report decode_clusters bench decode --device cuda --hopper-products --hopper-clusters \
+        report decode_clusters bench decode --device cuda --experimental hopper-products,hopper-clusters \
             --random-weights llama3-8b --context 1024 --batch 256 $(matrix_rate) || failed=1
     fi
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
@@ -165,10 +165,10 @@ prefill() {
         --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     if is_hopper; then
         # shellcheck disable=SC2046 -- two words
-        report prefill_hopper bench prefill --device cuda --hopper-products \
+        report prefill_hopper bench prefill --device cuda --experimental hopper-products \
             --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
         # shellcheck disable=SC2046 -- two words
-        report prefill_clusters bench prefill --device cuda --hopper-products --hopper-clusters \
+        report prefill_clusters bench prefill --device cuda --experimental hopper-products,hopper-clusters \
             --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     fi
     peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1

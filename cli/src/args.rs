@@ -12,6 +12,7 @@ use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
 use crate::cpu_args::CpuArgs;
+use crate::experimental::Experimental;
 use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
 
@@ -112,7 +113,7 @@ fn policy_help() -> String {
 
 /// Options of the engine.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Engine")]
+#[command(next_help_heading = "Scheduling")]
 pub struct EngineArgs {
     /// Which requests run first; parameters follow colons, as in trail:0.5 (--help lists all)
     /// [default: trail with a probe; sjf with --length-predictor alone; else fcfs]
@@ -192,25 +193,9 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
-    /// GPU: run all layers of a decode step of up to 4 requests in one launch (not yet measured)
-    #[arg(long, global = true)]
-    megakernel: bool,
-    /// Hopper: products, and attention of prompts, by its own kernels (TMA, wgmma), so far run by
-    /// the emulator alone
-    #[arg(long, global = true)]
-    hopper_products: bool,
-    /// Hopper: products of more than 128 rows in clusters, whose blocks get activations by
-    /// multicast; so far run by the emulator alone
-    #[arg(long, global = true, requires = "hopper_products")]
-    hopper_clusters: bool,
-    /// GPU: let several blocks share a long context of a short prompt chunk (split-KV), so far run
-    /// by the emulator alone
-    #[arg(long, global = true)]
-    split_prefill: bool,
-    /// GPU: let several multiprocessors truncate the probabilities of a row (top-k, top-p), so far
-    /// run by the emulator alone
-    #[arg(long, global = true)]
-    sampler_teams: bool,
+    /// GPU: variants that no GPU has measured yet, separated by commas
+    #[arg(long, global = true, value_name = "LIST", long_help = Experimental::help())]
+    experimental: Option<Experimental>,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -360,13 +345,14 @@ impl EngineArgs {
 
     /// Settings of a CUDA device.
     pub fn cuda(&self) -> CudaSettings {
+        let has = |name| self.experimental.is_some_and(|list| list.has(name));
         CudaSettings {
             graphs: !self.no_graphs,
-            megakernel: self.megakernel,
-            hopper_products: self.hopper_products,
-            hopper_clusters: self.hopper_clusters,
-            split_prefill: self.split_prefill,
-            sampler_teams: self.sampler_teams,
+            megakernel: has("megakernel"),
+            hopper_products: has("hopper-products"),
+            hopper_clusters: has("hopper-clusters"),
+            split_prefill: has("split-prefill"),
+            sampler_teams: has("sampler-teams"),
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             ..CudaSettings::default()

@@ -6,7 +6,7 @@ use trail_runtime::model::Dtype;
 
 /// Options of the CPU backend.
 #[derive(Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "CPU")]
+#[command(next_help_heading = "Device")]
 pub struct CpuArgs {
     /// Instruction set of the CPU kernels: auto, portable, avx2, avx512 or neon
     #[arg(long, global = true, value_name = "NAME", default_value_t = Isa::Auto)]

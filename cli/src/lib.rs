@@ -9,6 +9,7 @@ mod detokenizer;
 pub mod drive;
 mod embedder;
 mod error;
+mod experimental;
 mod fingerprint;
 pub mod hub;
 mod loaded;

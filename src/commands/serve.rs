@@ -11,7 +11,12 @@ use trail_server::{ServerOptions, Timeouts};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Server")]
 pub struct ServeArgs {
+    /// Options in a TOML file, by their long names; those of the command line and the environment
+    /// (TRAIL_PORT for --port) win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address or name to listen on [default: 127.0.0.1]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
@@ -19,16 +24,16 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Time for a request's header, from its first byte [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     header_timeout: Option<u64>,
     /// Time for a request's body [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     body_timeout: Option<u64>,
     /// Time that a connection may wait for its next request [default: 75]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     idle_timeout: Option<u64>,
     /// Time that a client may read nothing of its response [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     write_timeout: Option<u64>,
     /// Time for running requests to finish after SIGTERM or SIGINT; then they are cut [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(0))]
@@ -60,6 +65,7 @@ impl ServeArgs {
     /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: ServeArgs) -> ServeArgs {
         ServeArgs {
+            config: self.config.or(others.config),
             host: self.host.or(others.host),
             port: self.port.or(others.port),
             header_timeout: self.header_timeout.or(others.header_timeout),

@@ -20,9 +20,9 @@ const MOST_DECODE_ROWS: usize = 256;
 pub(super) enum Products {
     /// `skinny_*` and `tiled_*`.
     Portable,
-    /// Hopper's own, as `--hopper-products` chooses them.
+    /// Hopper's own, as `--experimental hopper-products` chooses them.
     Hopper,
-    /// These, in clusters where `--hopper-clusters` has a plan.
+    /// These, in clusters where `hopper-clusters` has a plan.
     Clusters,
 }
 

@@ -1,5 +1,8 @@
 //! Definition of the command line.
 
+mod options_file;
+mod scope;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -40,6 +43,9 @@ pub struct Cli {
     /// Print one JSON object on stdout
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print help, with the options of experts
+    #[arg(long, global = true)]
+    help_all: bool,
 }
 
 /// Subcommand; none means `serve`.
@@ -133,9 +139,9 @@ fn message(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// The definition, in which every option with a value takes a negative number: its own parser
-/// refuses it then, by name and range.
-fn definition() -> clap::Command {
+/// The definition. Every option with a value takes a negative number: its own parser refuses it
+/// then, by name and range. Options of experts are hidden unless `all` is set.
+fn definition(all: bool) -> clap::Command {
     fn with_negative_numbers(command: clap::Command) -> clap::Command {
         let option = |option: clap::Arg| match option.get_action().takes_values() {
             true => option.allow_negative_numbers(true),
@@ -143,19 +149,37 @@ fn definition() -> clap::Command {
         };
         command.mut_args(option).mut_subcommands(with_negative_numbers)
     }
-    with_negative_numbers(Cli::command())
+    scope::hide(with_negative_numbers(Cli::command()), all)
 }
 
-/// Parses the arguments, of which the first is the program's name.
+/// Parses the arguments, of which the first is the program's name, and the options of `serve` in
+/// its file and the environment.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
-    let matches = definition().try_get_matches_from(arguments);
-    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
-        match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
-            _ if !error.use_stderr() => Exit::Requested(error),
-            _ => Exit::Failed(Error::usage(one_line(&error.to_string()))),
-        }
-    })
+    if let Some(help) = help_of_experts(arguments) {
+        return Err(Exit::Requested(help));
+    }
+    let arguments = options_file::complete(arguments)?;
+    let matches = definition(false).try_get_matches_from(arguments);
+    let matches = matches.map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
+        _ if !error.use_stderr() => Exit::Requested(error),
+        _ => Exit::Failed(Error::usage(one_line(&error.to_string()))),
+    })?;
+    scope::check(&matches)?;
+    Cli::from_arg_matches(&matches).map_err(|error| Error::usage(error.to_string()).into())
+}
+
+/// The help with the options of experts, if the arguments ask for it.
+fn help_of_experts(arguments: &[OsString]) -> Option<clap::Error> {
+    if arguments.iter().all(|argument| argument != "--help-all") {
+        return None;
+    }
+    let as_help = |argument: &OsString| match argument == "--help-all" {
+        true => "--help".into(),
+        false => argument.clone(),
+    };
+    let result = definition(true).try_get_matches_from(arguments.iter().map(as_help));
+    result.err().filter(|error| error.kind() == ErrorKind::DisplayHelp)
 }
 
 /// Returns clap's message without its usage text and its own `error:`.
@@ -169,7 +193,7 @@ fn one_line(message: &str) -> String {
 /// Returns the program with the subcommands of `arguments`, such as `trail-rt bench decode`, as far
 /// as they can be parsed.
 fn command(arguments: &[OsString]) -> String {
-    let matches = definition().ignore_errors(true).try_get_matches_from(arguments);
+    let matches = definition(false).ignore_errors(true).try_get_matches_from(arguments);
     let mut path = vec!["trail-rt"];
     let mut level = matches.as_ref().ok();
     while let Some((name, inner)) = level.and_then(ArgMatches::subcommand) {
@@ -231,7 +255,7 @@ mod tests {
     #[test]
     fn mistakes_point_at_the_help_of_the_subcommand() {
         for (arguments, help) in [
-            (&["--slots", "8", "bench", "decode", "--batch", "x"][..], "trail-rt bench decode"),
+            (&["--threads", "8", "bench", "decode", "--batch", "x"][..], "trail-rt bench decode"),
             (&["--port", "9", "doctor"], "trail-rt doctor"),
             (&["generate"], "trail-rt generate"),
             // Values that are names of commands.
@@ -257,7 +281,7 @@ mod tests {
 
     #[test]
     fn negative_numbers_reach_the_parser_of_every_option() {
-        let all = options(&definition(), &[]);
+        let all = options(&definition(true), &[]);
         assert!(all.len() > 50, "{}", all.len());
         for option in all {
             let arguments: Vec<&str> = option.iter().map(String::as_str).chain(["-1"]).collect();
@@ -281,6 +305,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        definition().debug_assert();
+        definition(false).debug_assert();
     }
 }
