@@ -11,7 +11,7 @@
 //! // arch    sm_80, sm_90a
 //! // launch  grid [rows], block 128, shared 0
 //! // limit   bytes: rows*width*2
-//! // reference runtime/tests/cuda_foo.rs::naive_foo
+//! // reference runtime/tests/cuda/foo.rs::naive_foo
 //! // why     the one idea
 //! ```
 

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_none_without_a_bound_and_least_before_any_measurement() {
+    fn the_limit_is_none_without_a_bound_and_0_before_measurements() {
         assert_eq!(pace(Duration::ZERO).limit(), None);
         let limit = pace(GAP).limit().expect("a bound");
         assert_eq!((limit.ns, limit.token_ns > 0.0), (0.0, true));

@@ -152,7 +152,7 @@ fn fcfs_stops_at_the_first_that_does_not_fit_and_sjf_goes_on() {
 }
 
 #[test]
-fn one_passed_over_too_often_becomes_a_barrier_and_then_is_passed_again() {
+fn a_request_skipped_too_often_becomes_a_barrier_for_bounded_steps() {
     let bounds = SchedulerConfig {
         max_running: 8,
         num_blocks: 4,

@@ -62,7 +62,7 @@ fn short_of_a_block(config: SchedulerConfig) -> Scheduler {
 }
 
 #[test]
-fn a_victim_leaves_its_blocks_come_free_later_and_it_returns_with_its_kv() {
+fn a_victims_blocks_come_free_after_the_transfer_and_its_kv_returns() {
     let mut scheduler = short_of_a_block(config());
     // The first waits for the second's transfer; no step can use the blocks of either until then.
     assert_eq!(run(&mut scheduler, 2), (vec![], vec![1], vec![]));
@@ -177,7 +177,7 @@ fn blocks_that_wait_for_a_swap_in_are_reserved_with_the_watermark() {
 }
 
 #[test]
-fn finish_on_the_way_keeps_slot_and_blocks_until_the_transfer_has_ended() {
+fn a_request_finished_in_transfer_keeps_its_blocks_until_the_end() {
     let mut scheduler = short_of_a_block(SchedulerConfig { max_requests: 2, ..config() });
     run(&mut scheduler, 2);
     let generation = scheduler.generation(RequestIdx(1));

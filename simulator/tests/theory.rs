@@ -137,7 +137,7 @@ fn assert_normal(deviations: &[f64]) {
 }
 
 #[test]
-fn the_simulation_agrees_with_the_corrected_lemma_and_excludes_the_printed_one() {
+fn simulation_agrees_with_the_corrected_lemma_not_the_printed_one() {
     println!(
         "\n| predictor | lambda | c | simulated | corrected | z | as printed | z | \
               memory | z | preemptions | z |"

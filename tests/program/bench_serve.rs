@@ -57,7 +57,7 @@ fn a_burst_under_every_policy_is_verified_and_memory_binds() {
 }
 
 #[test]
-fn loads_are_shares_of_the_measured_capacity_and_the_table_says_what_was_forced() {
+fn loads_are_shares_of_capacity_and_the_table_names_what_was_forced() {
     let some = ["--requests", "12", "--loads", "2,8", "--policies", "fcfs,trail:0.8"];
     let output = trail_rt(&[&SMALL[..], &some].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

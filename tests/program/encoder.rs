@@ -13,7 +13,7 @@ const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 
 /// Writes a DistilBERT of two tokens and two elements to `folder`.
 pub(crate) fn write_encoder(folder: &str) {
-    let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/encoder/distilbert");
+    let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/seeds/encoder/distilbert");
     let seed = fs::read(seed).expect("a seed");
     fs::create_dir_all(folder).expect("a folder");
     let names = ["config.json", "tokenizer.json", "model.safetensors"];

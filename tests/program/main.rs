@@ -1,9 +1,10 @@
-//! The program's other commands.
+//! The program's commands, each run as a process.
 
 mod bench_serve;
 mod bench_timeline;
 mod chat;
 mod chat_terminal;
+mod cli;
 mod collection;
 #[path = "../common/mod.rs"]
 mod common;

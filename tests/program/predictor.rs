@@ -196,7 +196,7 @@ fn a_probe_of_another_width_is_refused() {
 }
 
 #[test]
-fn predictors_of_other_models_and_encoders_that_are_not_there_are_refused() {
+fn predictors_of_other_models_and_absent_encoders_are_refused() {
     let folder = Folder::new("other-predictors");
     let data = folder.file("data");
     json(&trail_rt(&collecting(&data, &["--layers", "3", "--rows", "1"])));

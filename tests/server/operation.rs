@@ -23,7 +23,7 @@ fn the_model_has_the_name_that_was_given() {
 
 /// The first predictions that reach the scheduler, by the decision log.
 #[test]
-fn the_clients_estimate_is_the_first_prediction_if_the_server_asks_for_it() {
+fn predictor_hint_takes_the_clients_estimate_as_first_prediction() {
     let log = std::env::temp_dir().join(format!("trail-hint-{}.jsonl", std::process::id()));
     let path = log.to_str().expect("UTF-8");
     let predictions = |options: &[&str]| -> Vec<serde_json::Value> {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_is_too_sure_gets_a_high_temperature_and_its_evidence_is_used() {
+    fn an_overconfident_probe_gets_a_high_temperature_and_is_still_used() {
         let observed = observed();
         let lengths: Vec<u32> = observed.iter().map(|of| of.tokens).collect();
         let fit = fit(Bins::default(), &lengths, &observed);

@@ -124,7 +124,7 @@ fn the_fingerprint_depends_on_every_file() {
 }
 
 #[test]
-fn weights_are_refused_in_one_line_if_their_sums_are_not_finite_or_names_have_line_breaks() {
+fn infinite_sums_and_names_with_line_breaks_are_refused_in_one_line() {
     let folder = folder("damaged");
     let file = folder.join("model.safetensors");
     let bytes = fs::read(&file).expect("read");

@@ -280,7 +280,7 @@ mod tests {
 
     /// 215 expected tokens at 10 a second, of which 10 are served: the bound is 20.5 s.
     #[test]
-    fn express_precede_overdue_precede_open_requests_and_the_overdue_lead_the_express() {
+    fn the_order_is_express_overdue_open_and_overdue_express_come_first() {
         let mut trail = Trail::default().policy();
         trail.reserve(8);
         let lengths = [100.0, 10.0, 5.0, 100.0];

@@ -79,7 +79,7 @@ const SHAPES: [(usize, usize, usize); 5] =
     [(1, 1, 1), (2, 5, 31), (3, 4, 64), (7, 6, 97), (13, 9, 2100)];
 
 #[test]
-fn product_is_the_sum_of_products_and_its_bits_do_not_depend_on_the_tile() {
+fn products_are_right_and_have_the_same_bits_in_any_tile() {
     for kernels in kernels() {
         // bf16 in both orders: by parity alone, in natural order beside another type.
         let orders = Dtype::ALL.map(|dtype| (dtype, dtype)).into_iter();

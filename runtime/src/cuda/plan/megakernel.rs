@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_model_has_a_small_grid_and_wide_groups_a_block_a_multiprocessor() {
+    fn small_models_get_a_small_grid_and_wide_groups_fill_the_chip() {
         let heads = Heads { kv_heads: 1, group: 4, head_dim: 64 };
         let small = plan(&Chip::H200, 1, heads, [64, 96]).unwrap();
         assert!(small.launch.grid[0] <= 16, "{}", small.launch);

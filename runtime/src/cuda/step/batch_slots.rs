@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalidated_slot_is_new_though_no_step_went_without_its_request() {
+    fn an_invalidated_slot_is_new_in_the_next_step() {
         let mut slots = BatchSlots::new(2, 9);
         let mut assigned = Vec::new();
         slots.assign(1, &[segment(7, 0, 5), segment(3, 0, 2)], &mut assigned);

@@ -20,7 +20,7 @@ fn serve(bound: &mut TailBound, tokens: f64, seconds: f64) {
 }
 
 #[test]
-fn who_would_end_after_half_the_drain_time_is_overdue_in_order_of_arrival() {
+fn requests_that_wait_past_the_bound_are_overdue_in_order_of_arrival() {
     let mut bound = backlog(8);
     bound.on_step(8.0);
     assert_eq!(bound.next_overdue(), None, "no rate was measured yet");

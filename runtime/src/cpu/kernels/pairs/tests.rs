@@ -35,7 +35,7 @@ fn product(
 }
 
 #[test]
-fn product_is_the_sum_of_products_of_bf16_and_its_bits_do_not_depend_on_the_tile() {
+fn bf16_products_are_right_and_have_the_same_bits_in_any_tile() {
     for kernels in PairKernels::available() {
         for (rows, cols, k) in
             [(1, 1, 2), (2, 5, 32), (3, 4, 64), (7, 6, 98), (13, 9, 4300), (27, 4, 130)]

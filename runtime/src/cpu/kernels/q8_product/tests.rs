@@ -151,7 +151,7 @@ fn instructions_agree_bit_for_bit() {
 }
 
 #[test]
-fn a_block_is_its_activations_rounded_to_the_127th_part_of_the_largest() {
+fn activations_are_rounded_to_a_127th_of_their_blocks_largest() {
     for kernels in Q8Kernels::available() {
         for scale in [1.0, 1e-30, 1e30] {
             let x: Vec<f32> = numbers(7, 96).iter().map(|x| x * scale).collect();

@@ -78,7 +78,7 @@ fn times_are_forecast_from_machine_code() {
     let steps = report["rows"].as_array().expect("an array");
     assert!(steps.iter().any(|row| row["op"] == "decode_step"), "{report}");
     let earlier =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/bench/src/kernels/forecast/sass_738d44b.json");
+        concat!(env!("CARGO_MANIFEST_DIR"), "/benches/src/kernels/forecast/sass_738d44b.json");
     let other = forecast(&["--sass", earlier]);
     assert!(us(&other, "skinny_swiglu_64") > us(&report, "skinny_swiglu_64"));
     let missing = trail_rt(&["bench", "kernels", "--forecast", "a100", "--sass", "no-such-file"]);

@@ -1,7 +1,5 @@
 //! The command line: answers, and one-line errors.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
@@ -9,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::deadline::{self, Deadline};
-use common::{PROGRAM, assert_refused, trail_rt};
+use crate::common::deadline::{self, Deadline};
+use crate::common::{PROGRAM, assert_refused, trail_rt};
 use serde_json::Value;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
