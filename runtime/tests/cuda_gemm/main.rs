@@ -211,7 +211,7 @@ fn wgmma_adds_up_shared_tiles() {
             let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
             let (features, width) = (case.features, case.width);
             let product = Product { epilogue: end, rows, features, width };
-            let plan = plan::gemm::wgmma::gemm(&chip, product).expect("a plan");
+            let plan = plan::hopper::wgmma::gemm(&chip, product).expect("a plan");
             assert!(plan.launch.splits > 1, "{}", plan.launch);
             ends::check(&bench, &mut chance, &case);
         }
@@ -255,7 +255,7 @@ fn wgmma_clusters_add_up_shared_tiles() {
             let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
             let (features, width) = (case.features, case.width);
             let product = Product { epilogue: end, rows, features, width };
-            let plan = plan::gemm::wgmma::gemm_in_clusters(&chip, product).expect("a plan");
+            let plan = plan::hopper::wgmma::gemm_in_clusters(&chip, product).expect("a plan");
             assert!(plan.launch.splits > 1, "{}", plan.launch);
             ends::check(&bench, &mut chance, &case);
         }

@@ -1,7 +1,6 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
 pub mod split;
-pub mod wgmma;
 
 use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
@@ -165,7 +164,7 @@ fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usiz
     (1..=most).min_by_key(cost).unwrap_or(1)
 }
 
-fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
+pub(super) fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
     Shape::new(&[
         ("rows", rows),
         ("kv_heads", heads.kv_heads),

@@ -8,6 +8,7 @@ mod agreement;
 pub mod attention;
 pub mod ceiling;
 pub mod gemm;
+pub mod hopper;
 pub mod megakernel;
 pub mod sampling;
 pub mod shuffle;
