@@ -7,9 +7,9 @@ use half::bf16;
 use trail_runtime::cuda::launch::{
     PrefillRows, attention_merge, attention_prefill, attention_wgmma,
 };
-use trail_runtime::cuda::plan::{Chip, hopper};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
+use trail_runtime::cuda::plan::{Chip, hopper};
 
 /// Blocks of a launch by wgmma.
 const BLOCKS: u32 = 3;
