@@ -5,7 +5,7 @@ mod support;
 
 use support::cuda::{Address, Bench, Chance};
 use trail_runtime::cuda::launch::{ceiling_mma, ceiling_read};
-use trail_runtime::cuda::plan::ceiling;
+use trail_runtime::cuda::plan::bench::ceiling;
 
 trail_cuda_emulator::on_emulator!();
 

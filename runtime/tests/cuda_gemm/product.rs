@@ -4,8 +4,8 @@ use crate::cuda::{Address, Bench, Buffer, Chance};
 use crate::support::gemm::{self as reference, Matrix};
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
-use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm, ladder};
+use trail_runtime::cuda::plan::bench::ladder::{self, Rung};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
 use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 

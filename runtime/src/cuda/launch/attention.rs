@@ -118,16 +118,6 @@ pub fn attention_decode(
     Launch { plan: plan.launch, params: decode_params(plan, kv, rows) }
 }
 
-/// The same by a rung of the ladder; of `rows` the workspaces are not used.
-pub fn attention_rung(
-    rung: &LaunchPlan,
-    plan: &DecodePlan,
-    kv: &KvView,
-    rows: &DecodeRows,
-) -> Launch<DecodeAttentionParams> {
-    Launch { plan: *rung, params: decode_params(plan, kv, rows) }
-}
-
 pub(super) fn prefill_params(
     heads: Heads,
     kv: &KvView,

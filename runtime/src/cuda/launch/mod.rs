@@ -5,7 +5,8 @@
 //! is unsafe because of the addresses inside.
 
 mod attention;
-mod ceiling;
+#[cfg(feature = "low-level")]
+mod bench;
 mod gemm;
 mod hopper;
 mod megakernel;
@@ -15,9 +16,9 @@ mod step;
 
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_merge, attention_prefill,
-    attention_rung,
 };
-pub use ceiling::{ceiling_mma, ceiling_read};
+#[cfg(feature = "low-level")]
+pub use bench::{attention_rung, ceiling_mma, ceiling_read};
 pub use gemm::{
     HeadTerms, Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
 };

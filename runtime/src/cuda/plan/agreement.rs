@@ -2,9 +2,10 @@
 //! files, and compared with the planner's own.
 
 use super::attention::split::{self, PrefillSplit};
+use super::bench::{ceiling, ladder};
 use super::gemm::Instance;
 use super::hopper::{self, bulk, wgmma};
-use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
+use super::{Chip, LaunchPlan, attention, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
 use std::path::Path;
@@ -206,8 +207,8 @@ fn plans() -> Vec<LaunchPlan> {
         ceiling::mma(&chip, 1),
         attention::decode(&chip, 2, heads, 64).launch,
         attention::decode(&chip, 2, small(16), 64).launch,
-        attention::rung(1, 2, heads, 64),
-        attention::rung(2, 2, heads, 64),
+        ladder::attention(1, 2, heads, 64),
+        ladder::attention(2, 2, heads, 64),
     ];
     let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
     for heads in [heads, small(4)] {

@@ -6,8 +6,6 @@
 //! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
 //! the tiles of the last wave (hybrid stream-K).
 
-pub mod ladder;
-
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
 
