@@ -21,7 +21,7 @@ const POISON: u8 = 0xff;
 pub(crate) struct Bench {
     pub(crate) device: Arc<Device>,
     pub(crate) stream: Arc<CudaStream>,
-    // Dropped last: it fails the test for whatever the stand-in found, leaks included.
+    // Dropped last: it fails the test for whatever the emulator found, leaks included.
     session: Session,
 }
 
