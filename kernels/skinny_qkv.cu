@@ -8,7 +8,7 @@
 // in      position [rows] i32, 4-byte aligned
 // in      batch_idx [rows] i32, 4-byte aligned; -1: a padding row, which touches nothing
 // in      block_table [batch_slots, max_blocks] i32, 4-byte aligned
-// in      turns [head_dim/2] u64, 8-byte aligned
+// in      rope_freqs [head_dim/2] u64, 8-byte aligned
 // in      terms.bias [(heads+2*kv_heads)*head_dim] bf16, 4-byte aligned; null: none
 // in      terms.q_norm [head_dim] bf16, 4-byte aligned; null: no norms of heads; k_norm alike
 // out     q [rows, heads, head_dim] bf16, 16-byte aligned

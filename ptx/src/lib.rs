@@ -54,7 +54,7 @@ impl Target {
 /// A compiled `.cu` file.
 #[derive(Debug)]
 pub struct Module {
-    /// File stem, with the prefix `ladder/` for the teaching kernels.
+    /// File stem, with the prefix of its folder: `hopper/`, or `ladder/` of the teaching kernels.
     pub name: &'static str,
     /// Source path in the repository.
     pub source: &'static str,

@@ -102,116 +102,6 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "attention_wgmma",
-        source: "kernels/attention_wgmma.cu",
-        source_hash: 0xf846f0817ac1ae60,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/attention_wgmma.cubin") },
-        ],
-        entries: &[
-            Entry { name: "attention_wgmma_hd128", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "attention_wgmma_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "attention_wgmma_split_hd128", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "attention_wgmma_split_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "bulk_logits",
-        source: "kernels/bulk_logits.cu",
-        source_hash: 0x10d3bc2bf539c9f3,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_logits.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 76, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "bulk_qkv",
-        source: "kernels/bulk_qkv.cu",
-        source_hash: 0x5fc1c1c7d193707a,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_qkv.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "bulk_residual",
-        source: "kernels/bulk_residual.cu",
-        source_hash: 0x6cfca388477a5497,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_residual.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "bulk_swiglu",
-        source: "kernels/bulk_swiglu.cu",
-        source_hash: 0x35e369257748961c,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/bulk_swiglu.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 78, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
         name: "ceiling",
         source: "kernels/ceiling.cu",
         source_hash: 0x7f289dd0da2a84ad,
@@ -269,6 +159,182 @@ pub static MODULES: &[Module] = &[
             Entry { name: "embed", params: "EmbedParams", param_bytes: 80, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
                 Resources { target: Target::Sm90a, registers: 32, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 0 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/attention_wgmma",
+        source: "kernels/hopper/attention_wgmma.cu",
+        source_hash: 0xd225dfbf721ffcca,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/attention_wgmma.cubin") },
+        ],
+        entries: &[
+            Entry { name: "attention_wgmma_hd128", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "attention_wgmma_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "attention_wgmma_split_hd128", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "attention_wgmma_split_hd64", params: "WgmmaAttentionParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/bulk_logits",
+        source: "kernels/hopper/bulk_logits.cu",
+        source_hash: 0x64a2c9c395dfeec6,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_logits.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 76, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/bulk_qkv",
+        source: "kernels/hopper/bulk_qkv.cu",
+        source_hash: 0x8423b3001c103ddb,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/bulk_residual",
+        source: "kernels/hopper/bulk_residual.cu",
+        source_hash: 0x1c58e4d84c35e992,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/bulk_swiglu",
+        source: "kernels/hopper/bulk_swiglu.cu",
+        source_hash: 0xfb8473424eea26d1,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "bulk_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 78, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "bulk_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
+                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/wgmma_qkv",
+        source: "kernels/hopper/wgmma_qkv.cu",
+        source_hash: 0x7c0b6575ca99452b,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_qkv.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_qkv_128", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_qkv_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_qkv_64", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_qkv_cluster_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/wgmma_residual",
+        source: "kernels/hopper/wgmma_residual.cu",
+        source_hash: 0xad062cdc9b5a38c8,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_residual.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_residual_128", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_residual_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_residual_64", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_residual_cluster_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+        ],
+    },
+    Module {
+        name: "hopper/wgmma_swiglu",
+        source: "kernels/hopper/wgmma_swiglu.cu",
+        source_hash: 0xaef21060d372f5f0,
+        images: &[
+            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_swiglu.cubin") },
+        ],
+        entries: &[
+            Entry { name: "wgmma_swiglu_128", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_swiglu_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_swiglu_64", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
+            ] },
+            Entry { name: "wgmma_swiglu_cluster_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
+                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },
@@ -461,7 +527,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "skinny_qkv",
         source: "kernels/skinny_qkv.cu",
-        source_hash: 0x1ab067768c50bf5a,
+        source_hash: 0x81d65d98459c1066,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/skinny_qkv.ptx")), cubin: include_bytes!("../out/sm_80/skinny_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/skinny_qkv.cubin") },
@@ -576,7 +642,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "tiled_qkv",
         source: "kernels/tiled_qkv.cu",
-        source_hash: 0xa78a782bae6a881a,
+        source_hash: 0xc047139a8ec4e5a4,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/tiled_qkv.ptx")), cubin: include_bytes!("../out/sm_80/tiled_qkv.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/tiled_qkv.cubin") },
@@ -642,72 +708,6 @@ pub static MODULES: &[Module] = &[
             Entry { name: "token_counts", params: "TokenCountsParams", param_bytes: 32, param_align: 8, resources: &[
                 Resources { target: Target::Sm80, registers: 14, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
                 Resources { target: Target::Sm90a, registers: 18, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 1 },
-            ] },
-        ],
-    },
-    Module {
-        name: "wgmma_qkv",
-        source: "kernels/wgmma_qkv.cu",
-        source_hash: 0xba51991b141d2812,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_qkv.cubin") },
-        ],
-        entries: &[
-            Entry { name: "wgmma_qkv_128", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_qkv_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_qkv_64", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_qkv_cluster_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "wgmma_residual",
-        source: "kernels/wgmma_residual.cu",
-        source_hash: 0xf1b2518527333157,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_residual.cubin") },
-        ],
-        entries: &[
-            Entry { name: "wgmma_residual_128", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_residual_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_residual_64", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_residual_cluster_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "wgmma_swiglu",
-        source: "kernels/wgmma_swiglu.cu",
-        source_hash: 0xdb46f46ca3a2ccef,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/wgmma_swiglu.cubin") },
-        ],
-        entries: &[
-            Entry { name: "wgmma_swiglu_128", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_swiglu_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_swiglu_64", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_swiglu_cluster_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
         ],
     },

@@ -56,7 +56,7 @@ const LISTED: &[&str] = &[
     "runtime/src/cuda/device.rs",
     "runtime/src/cuda/graphs.rs",
     "runtime/src/cuda/inventory.rs",
-    "runtime/src/cuda/launch/wgmma.rs",
+    "runtime/src/cuda/launch/hopper.rs",
     "runtime/src/cuda/memory.rs",
     "runtime/src/cuda/plain.rs",
     "runtime/src/cuda/queue.rs",

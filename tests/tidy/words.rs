@@ -48,6 +48,7 @@ const BANNED: &[Banned] = &[
     everywhere("of them", "name what: \"two requests\", \"all blocks\""),
     everywhere("seat", "batch index"),
     everywhere("seats", "batch indices"),
+    everywhere("stand in", "\"emulator\" or \"substitute\""),
     everywhere("stands for", "\"means\" or \"represents\""),
     everywhere("twin", "reference"),
     everywhere("twins", "references"),

@@ -7,7 +7,7 @@ use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
-use trail_runtime::cuda::plan::{Chip, LaunchPlan};
+use trail_runtime::cuda::plan::{Chip, LaunchPlan, hopper};
 use trail_runtime::model::ModelConfig;
 
 use super::cases::{Case, Most, Prepared};
@@ -191,7 +191,7 @@ impl Prefill {
     fn wgmma(chip: &Chip, heads: Heads, rows: usize, context: usize) -> Option<Prefill> {
         let portable = Prefill::new(heads, rows, context);
         let Prefill { run, tiles, split, .. } = &portable;
-        let plan = attention::wgmma::prefill(chip, heads, split, tiles.len(), rows, pairs(run))?;
+        let plan = hopper::attention::prefill(chip, heads, split, tiles.len(), rows, pairs(run))?;
         Some(Prefill { plan, ..portable })
     }
 
@@ -206,7 +206,7 @@ impl Prefill {
         };
         let split = PrefillSplit::choose(places, heads, &[run], &tiles);
         let plan = match is_own {
-            true => attention::wgmma::prefill(chip, heads, &split, count, run.rows, pairs(&run))?,
+            true => hopper::attention::prefill(chip, heads, &split, count, run.rows, pairs(&run))?,
             false => attention::prefill(heads, &split, count, run.rows, pairs(&run)),
         };
         (split.cut_tiles > 0).then_some(Prefill { plan, heads, run, tiles, split })

@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use trail_runtime::cuda::launch::{ceiling_mma as launch_mma, ceiling_read as launch_read};
-use trail_runtime::cuda::plan::{LaunchPlan, ceiling};
+use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::bench::ceiling;
 
 use super::memory::Memory;
 use super::timer::{Timer, Timing};

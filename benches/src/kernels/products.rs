@@ -5,7 +5,8 @@ use std::error::Error;
 use trail_ptx::Target;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, wgmma};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
+use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 

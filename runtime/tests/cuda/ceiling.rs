@@ -1,7 +1,7 @@
 //! Proof of the ceilings: they do the work that they are timed for.
 
 use trail_runtime::cuda::launch::{ceiling_mma, ceiling_read};
-use trail_runtime::cuda::plan::ceiling;
+use trail_runtime::cuda::plan::bench::ceiling;
 use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// The sum that all blocks' sums must have.

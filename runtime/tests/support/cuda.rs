@@ -23,7 +23,7 @@ pub struct Bench {
     pub device: Arc<Device>,
     /// The stream.
     pub stream: Arc<CudaStream>,
-    // Dropped last: it fails the test for whatever the stand-in found, leaks included.
+    // Dropped last: it fails the test for whatever the emulator found, leaks included.
     session: Session,
 }
 

@@ -1,4 +1,4 @@
-//! `cargo run -p trail-cuda-emulator --example load -- FILE.ptx ...`: can the stand-in run these
+//! `cargo run -p trail-cuda-emulator --example load -- FILE.ptx ...`: can the emulator run these
 //! modules? Says which cannot, and why.
 
 use std::ffi::CString;

@@ -10,7 +10,7 @@ trail_cuda_emulator::on_emulator!();
 
 fn main() {
     let session = trail_cuda_emulator::session();
-    let emulator = session.emulator().expect("the stand-in");
+    let emulator = session.emulator().expect("the emulator");
     let context = CudaContext::new(0).expect("a context");
     let text = CString::new(include_str!("../tests/ptx/semantics.ptx")).expect("text");
     // SAFETY: text that ends in zero; allocations are freed below; the arguments are each kernel's.

@@ -1,4 +1,4 @@
-//! How a test reaches the stand-in: through the loader, as a program reaches the driver.
+//! How a test reaches the emulator: through the loader, as a program reaches the driver.
 //!
 //! A test file invokes [`crate::on_emulator!`] once. Before its `main` the test binary then
 //! executes itself again with a library path whose first folder holds the emulator under the
@@ -13,7 +13,7 @@
 //!     let session = trail_cuda_emulator::session();
 //!     let context = cudarc::driver::CudaContext::new(0).unwrap();
 //!     // ...
-//! } // The session fails the test if the stand-in found anything, leaks included.
+//! } // The session fails the test if the emulator found anything, leaks included.
 //! ```
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Makes a test binary run on the stand-in: once in every test file that uses the driver.
+/// Makes a test binary run on the emulator: once in every test file that uses the driver.
 #[macro_export]
 macro_rules! on_emulator {
     () => {
@@ -80,7 +80,7 @@ fn re_execute(arguments: *const *const c_char) -> Result<(), String> {
     Err(format!("cannot start anew: {}", std::io::Error::last_os_error()))
 }
 
-/// A folder with the stand-in under the driver's names. Cargo puts the library of a dependency
+/// A folder with the emulator under the driver's names. Cargo puts the library of a dependency
 /// beside the test binary, in `deps`.
 fn loader_folder(program: &Path) -> Result<PathBuf, String> {
     let name = "libtrail_cuda_emulator.so";
@@ -104,7 +104,7 @@ fn loader_folder(program: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The control functions of the stand-in that is loaded as the driver. See [`crate`]'s
+/// The control functions of the emulator that is loaded as the driver. See [`crate`]'s
 /// `driver::control` for what each does.
 #[derive(Clone, Copy)]
 pub struct Emulator {
@@ -140,7 +140,7 @@ pub enum Order {
 }
 
 impl Emulator {
-    /// The stand-in, if it is what the loader finds as the driver.
+    /// The emulator, if it is what the loader finds as the driver.
     fn find() -> Option<Emulator> {
         // SAFETY: a name that ends in zero; RTLD_NOW.
         let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), 2) };
@@ -153,7 +153,7 @@ impl Emulator {
     fn symbol(&self, name: &CStr) -> *mut c_void {
         // SAFETY: `find` opened the library; it is never closed.
         let symbol = unsafe { dlsym(self.library, name.as_ptr()) };
-        assert!(!symbol.is_null(), "the stand-in has no {name:?}");
+        assert!(!symbol.is_null(), "the emulator has no {name:?}");
         symbol
     }
 
@@ -277,11 +277,11 @@ pub struct Session {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Opens a session; declare it before anything that holds the context. On the stand-in choices are
+/// Opens a session; declare it before anything that holds the context. On the emulator choices are
 /// seeded by the test's name and `TRAIL_EMU_SEED`.
 ///
 /// # Panics
-/// When there is neither the stand-in nor a real driver, or when this thread has a session open
+/// When there is neither the emulator nor a real driver, or when this thread has a session open
 /// already.
 #[must_use]
 pub fn session() -> Session {
@@ -290,7 +290,7 @@ pub fn session() -> Session {
     let emulator = Emulator::find();
     assert!(
         emulator.is_some() || wants_real(),
-        "the stand-in is not the driver: does the file say trail_cuda_emulator::on_emulator!()?"
+        "the emulator is not the driver: does the file say trail_cuda_emulator::on_emulator!()?"
     );
     if let Some(emulator) = emulator {
         emulator.reset();
@@ -311,7 +311,7 @@ fn seed() -> u64 {
 }
 
 impl Session {
-    /// The stand-in's controls; `None` on a real driver.
+    /// The emulator's controls; `None` on a real driver.
     #[must_use]
     pub fn emulator(&self) -> Option<Emulator> {
         self.emulator
@@ -332,7 +332,7 @@ impl Drop for Session {
         let findings = emulator.take_findings();
         emulator.reset();
         if !std::thread::panicking() {
-            assert!(findings.is_empty(), "the stand-in found:\n{}", findings.join("\n"));
+            assert!(findings.is_empty(), "the emulator found:\n{}", findings.join("\n"));
             assert_eq!(live, 0, "allocations that nobody freed");
         }
     }

@@ -1,4 +1,4 @@
-//! A stand-in for the CUDA driver library that runs kernels on the CPU, and checks what they do.
+//! An emulator of the CUDA driver library that runs kernels on the CPU, and checks what they do.
 //! See README.md.
 
 pub(crate) mod driver;

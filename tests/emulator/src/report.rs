@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Leak,
     /// The host's fault: a copy outside an allocation, a double free.
     Host,
-    /// PTX that is wrong, or that the stand-in does not know.
+    /// PTX that is wrong, or that the emulator does not know.
     Refused,
 }
 

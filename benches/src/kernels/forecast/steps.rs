@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
-use trail_runtime::cuda::plan::gemm::{self, wgmma};
+use trail_runtime::cuda::plan::hopper::{self, wgmma};
 use trail_runtime::model::ModelConfig;
 
 use super::super::attention;
@@ -71,8 +71,8 @@ pub(super) fn step(
         let clusters = || wgmma::gemm_in_clusters(chip, product);
         let plan = match by {
             Products::Portable => None,
-            Products::Hopper => gemm::hopper(chip, product),
-            Products::Clusters => clusters().or_else(|| gemm::hopper(chip, product)),
+            Products::Hopper => hopper::gemm(chip, product),
+            Products::Clusters => clusters().or_else(|| hopper::gemm(chip, product)),
         };
         let plan = plan.unwrap_or(portable);
         let times = if op == "lm_head" { 1.0 } else { layers };

@@ -229,7 +229,7 @@ fn complete(destination: &Path, name: &str, module: &Module) -> bool {
 /// Names of all `.cu` files, relative to the kernels folder, sorted.
 fn sources(kernels: &Path) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
-    for prefix in ["", "ladder/"] {
+    for prefix in ["", "hopper/", "ladder/"] {
         let folder = kernels.join(prefix);
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
         for entry in entries {

@@ -1,15 +1,12 @@
 //! Launches of attention.
 
 use super::Launch;
-use super::wgmma::PoolMap;
 use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{DecodePlan, Heads};
 use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
-use trail_ptx::params::{
-    DecodeAttentionParams, PagedKv, PrefillAttentionParams, WgmmaAttentionParams,
-};
+use trail_ptx::params::{DecodeAttentionParams, PagedKv, PrefillAttentionParams};
 
 /// One layer of the KV pool, and the block table.
 #[derive(Clone, Copy, Debug)]
@@ -121,17 +118,11 @@ pub fn attention_decode(
     Launch { plan: plan.launch, params: decode_params(plan, kv, rows) }
 }
 
-/// The same by a rung of the ladder; of `rows` the workspaces are not used.
-pub fn attention_rung(
-    rung: &LaunchPlan,
-    plan: &DecodePlan,
+pub(super) fn prefill_params(
+    heads: Heads,
     kv: &KvView,
-    rows: &DecodeRows,
-) -> Launch<DecodeAttentionParams> {
-    Launch { plan: *rung, params: decode_params(plan, kv, rows) }
-}
-
-fn prefill_params(heads: Heads, kv: &KvView, rows: &PrefillRows) -> PrefillAttentionParams {
+    rows: &PrefillRows,
+) -> PrefillAttentionParams {
     PrefillAttentionParams {
         kv: paged(kv, heads),
         q: rows.q as *const _,
@@ -155,23 +146,6 @@ pub fn attention_prefill(
     rows: &PrefillRows,
 ) -> Launch<PrefillAttentionParams> {
     Launch { plan: *plan, params: prefill_params(heads, kv, rows) }
-}
-
-/// The same on Hopper; `map` is of the pool of `kv`.
-pub fn attention_wgmma(
-    plan: &LaunchPlan,
-    heads: Heads,
-    map: &PoolMap,
-    kv: &KvView,
-    rows: &PrefillRows,
-) -> Launch<WgmmaAttentionParams> {
-    let params = WgmmaAttentionParams {
-        pool: map.words(),
-        base: prefill_params(heads, kv, rows),
-        tile_count: rows.tile_count as i32,
-        reserved: [0; 3],
-    };
-    Launch { plan: *plan, params }
 }
 
 /// The sum of the parts of cut tiles, behind either of the two; `None` where no tile is cut.

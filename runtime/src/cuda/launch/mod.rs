@@ -5,27 +5,30 @@
 //! is unsafe because of the addresses inside.
 
 mod attention;
-mod ceiling;
+#[cfg(feature = "low-level")]
+mod bench;
 mod gemm;
+mod hopper;
 mod megakernel;
 mod sampling;
 mod shuffle;
 mod step;
-mod wgmma;
 
 pub use attention::{
     DecodeRows, KvView, PrefillRows, attention_decode, attention_merge, attention_prefill,
-    attention_rung, attention_wgmma,
 };
-pub use ceiling::{ceiling_mma, ceiling_read};
+#[cfg(feature = "low-level")]
+pub use bench::{attention_rung, ceiling_mma, ceiling_read};
 pub use gemm::{
     HeadTerms, Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
+};
+pub use hopper::{
+    ActivationMap, PoolMap, attention_wgmma, wgmma_qkv, wgmma_residual, wgmma_swiglu,
 };
 pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
 pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};
 pub use shuffle::{RowOrder, Sources, shuffle};
 pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
-pub use wgmma::{ActivationMap, PoolMap, wgmma_qkv, wgmma_residual, wgmma_swiglu};
 
 use super::plan::LaunchPlan;
 use trail_ptx::Parameters;

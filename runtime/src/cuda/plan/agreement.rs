@@ -2,8 +2,10 @@
 //! files, and compared with the planner's own.
 
 use super::attention::split::{self, PrefillSplit};
-use super::gemm::{Instance, bulk, wgmma};
-use super::{Chip, LaunchPlan, attention, ceiling, gemm, megakernel, sampling, shuffle, step};
+use super::bench::{ceiling, ladder};
+use super::gemm::Instance;
+use super::hopper::{self, bulk, wgmma};
+use super::{Chip, LaunchPlan, attention, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
 use std::path::Path;
@@ -86,12 +88,12 @@ fn attention_geometry() {
     let tokens = "TOKENS_OF = HD > 64 ? 32 : 64;";
     assert!(source(prefill).contains(tokens), "kernels/{prefill}: no `{tokens}`");
     assert_eq!([64, 128].map(attention::prefill_tile_tokens), [64, 32]);
-    let own = "attention_wgmma.cu";
-    let threads = attention::wgmma::THREADS as usize;
-    agree("common/pipeline.cuh", "THREADS", "attention/wgmma.rs THREADS", &[threads]);
-    agree(own, "TOKENS", "attention/wgmma.rs TOKENS", &[attention::wgmma::TOKENS]);
-    agree(own, "STAGES", "attention/wgmma.rs STAGES", &[attention::wgmma::STAGES]);
-    agree(own, "COLUMNS", "attention/wgmma.rs COLUMNS", &[attention::wgmma::COLUMNS]);
+    let own = "hopper/attention_wgmma.cu";
+    let threads = hopper::attention::THREADS as usize;
+    agree("hopper/pipeline.cuh", "THREADS", "hopper/attention.rs THREADS", &[threads]);
+    agree(own, "TOKENS", "hopper/attention.rs TOKENS", &[hopper::attention::TOKENS]);
+    agree(own, "STAGES", "hopper/attention.rs STAGES", &[hopper::attention::STAGES]);
+    agree(own, "COLUMNS", "hopper/attention.rs COLUMNS", &[hopper::attention::COLUMNS]);
     agree("common/prefill.cuh", "SPLIT_UNIT", "attention/split.rs UNIT", &[split::UNIT]);
     let merge = split::MERGE_BLOCK as usize;
     agree("attention_merge.cu", "THREADS", "attention/split.rs MERGE_BLOCK", &[merge]);
@@ -114,14 +116,14 @@ fn products_geometry() {
     let skinny = &gemm::SKINNY[0];
     agree("common/lane_ring.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
     agree("common/lane_ring.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
-    let own = "common/bulk.cuh";
-    agree(own, "STAGE_STEPS", "gemm/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
-    let wide = "common/wgmma.cuh";
-    agree(wide, "BOX", "gemm/wgmma.rs BOX", &[wgmma::BOX]);
-    agree(wide, "DEPTH", "gemm/wgmma.rs DEPTH", &[wgmma::DEPTH]);
-    agree(wide, "PASS", "gemm/wgmma.rs PASS", &[wgmma::PASS]);
+    let own = "hopper/bulk.cuh";
+    agree(own, "STAGE_STEPS", "hopper/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
+    let wide = "hopper/wgmma.cuh";
+    agree(wide, "BOX", "hopper/wgmma.rs BOX", &[wgmma::BOX]);
+    agree(wide, "DEPTH", "hopper/wgmma.rs DEPTH", &[wgmma::DEPTH]);
+    agree(wide, "PASS", "hopper/wgmma.rs PASS", &[wgmma::PASS]);
     let threads = wgmma::THREADS as usize;
-    agree("common/pipeline.cuh", "THREADS", "gemm/wgmma.rs THREADS", &[threads]);
+    agree("hopper/pipeline.cuh", "THREADS", "hopper/wgmma.rs THREADS", &[threads]);
 }
 
 /// Arguments of the macro that makes the kernel `name` in `text`, after its epilogue.
@@ -160,15 +162,15 @@ fn instances_of_the_products() {
     for planned in bulk::INSTANCES {
         for (kernel, stages) in planned.kernels.into_iter().zip(planned.stages) {
             let file = &kernel[..kernel.rfind('_').unwrap()];
-            let found = instance(&source(&format!("{file}.cu")), kernel);
-            // Blocks a multiprocessor come last, for which gemm/bulk.rs has a test.
+            let found = instance(&source(&format!("hopper/{file}.cu")), kernel);
+            // Blocks a multiprocessor come last, for which hopper/bulk.rs has a test.
             assert_eq!(found[..3], [planned.tokens, stages, bulk::ROW_STAGES], "{kernel}");
         }
     }
     for planned in wgmma::INSTANCES.into_iter().chain([wgmma::IN_CLUSTERS]) {
         for kernel in planned.kernels {
             let file = kernel[..kernel.rfind('_').unwrap()].trim_end_matches("_cluster");
-            let found = instance(&source(&format!("{file}.cu")), kernel);
+            let found = instance(&source(&format!("hopper/{file}.cu")), kernel);
             assert_eq!(found, [planned.tokens, planned.stages], "{kernel}");
         }
     }
@@ -205,14 +207,14 @@ fn plans() -> Vec<LaunchPlan> {
         ceiling::mma(&chip, 1),
         attention::decode(&chip, 2, heads, 64).launch,
         attention::decode(&chip, 2, small(16), 64).launch,
-        attention::rung(1, 2, heads, 64),
-        attention::rung(2, 2, heads, 64),
+        ladder::attention(1, 2, heads, 64),
+        ladder::attention(2, 2, heads, 64),
     ];
     let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
     for heads in [heads, small(4)] {
         for split in [PrefillSplit::WHOLE, cut] {
             plans.push(attention::prefill(heads, &split, 1, 2, 2));
-            plans.extend(attention::wgmma::prefill(&Chip::H200, heads, &split, 1, 2, 2));
+            plans.extend(hopper::attention::prefill(&Chip::H200, heads, &split, 1, 2, 2));
             plans.extend(split.merge(heads));
         }
     }
@@ -233,9 +235,7 @@ fn plans() -> Vec<LaunchPlan> {
 fn entry(kernel: &str, target: &str) -> Option<String> {
     let (module, _) = trail_ptx::find(kernel).unwrap();
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ptx/out").join(target);
-    let text = std::fs::read_to_string(out.join(module.name).with_extension("ptx"))
-        .or_else(|_| std::fs::read_to_string(out.join(format!("ladder/{}.ptx", module.name))));
-    let text = text.ok()?;
+    let text = std::fs::read_to_string(out.join(module.name).with_extension("ptx")).ok()?;
     let (_, rest) = text.split_once(&format!(".entry {kernel}(")).unwrap();
     rest.split(".entry ").next().map(str::to_owned)
 }

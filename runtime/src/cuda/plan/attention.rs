@@ -1,7 +1,6 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
 pub mod split;
-pub mod wgmma;
 
 use super::{Chip, LaunchPlan, Shape, resident};
 use crate::backend::BLOCK_TOKENS;
@@ -165,7 +164,7 @@ fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usiz
     (1..=most).min_by_key(cost).unwrap_or(1)
 }
 
-fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
+pub(super) fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
     Shape::new(&[
         ("rows", rows),
         ("kv_heads", heads.kv_heads),
@@ -258,27 +257,6 @@ pub fn prefill_places(chip: &Chip, head_dim: usize) -> usize {
 /// Tokens of a prefill tile: as many as leave the scores in registers beside the output.
 pub(super) fn prefill_tile_tokens(head_dim: usize) -> usize {
     if head_dim > 64 { 32 } else { 64 }
-}
-
-/// A rung of the ladder (1 or 2), which computes what [`decode`] does.
-pub fn rung(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchPlan {
-    let (kernel, grid, block, shared_bytes) = match (number, heads.head_dim) {
-        (1, 64) => ("attention_rung1_hd64", heads.kv_heads * heads.group, 32, 0),
-        (1, 128) => ("attention_rung1_hd128", heads.kv_heads * heads.group, 32, 0),
-        (2, 64) => ("attention_rung2_hd64", heads.kv_heads, 32 * heads.group, 4 * 16 * 64),
-        (2, 128) => ("attention_rung2_hd128", heads.kv_heads, 32 * heads.group, 4 * 16 * 128),
-        (number, width) => panic!("no rung {number} for heads {width} wide"),
-    };
-    LaunchPlan {
-        kernel,
-        grid: [grid as u32, rows as u32, 1],
-        block: block as u32,
-        shared_bytes: shared_bytes as u32,
-        splits: 1,
-        overlaps: false,
-        cooperative: false,
-        ..decode_with_splits(&Chip::A100, rows, heads, context, 1).launch
-    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,8 @@
 //! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
 //! the tiles of the last wave (hybrid stream-K).
 
-pub mod bulk;
-pub mod ladder;
-pub mod wgmma;
-
 use super::shuffle::{FEATURES, WIDTH};
 use super::{Chip, LaunchPlan, Shape};
-use trail_ptx::Target;
 
 /// The fused epilogue of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,17 +197,6 @@ pub fn gemm(chip: &Chip, product: Product) -> GemmPlan {
     sized.expect("the smallest tile fits every chip with 99 KiB of shared memory").plan(&product)
 }
 
-/// The plan of `product` by Hopper's own kernels, as the forecast prefers them: `bulk_*` up to 32
-/// rows, where a wgmma tile would be half empty, `wgmma_*` beyond. Logits have `bulk_*` alone.
-/// `None` on other chips, and for logits of more than 64 rows.
-pub fn hopper(chip: &Chip, product: Product) -> Option<GemmPlan> {
-    if chip.target != Some(Target::Sm90a) {
-        return None;
-    }
-    let many = (product.rows > wgmma::LEAST_ROWS).then(|| wgmma::gemm(chip, product)).flatten();
-    many.or_else(|| bulk::gemm(chip, product))
-}
-
 /// An instance with the grid that suits a product.
 struct Sized {
     instance: Instance,
@@ -316,7 +300,7 @@ impl Sized {
 }
 
 /// Bytes that a product's end moves for one row of `features`.
-fn epilogue_bytes(epilogue: Epilogue, features: usize) -> usize {
+pub(super) fn epilogue_bytes(epilogue: Epilogue, features: usize) -> usize {
     match epilogue {
         Epilogue::Qkv => features * 2,
         // The residual stream in and out, and the next operand.

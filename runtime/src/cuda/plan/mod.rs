@@ -6,8 +6,10 @@
 #[cfg(test)]
 mod agreement;
 pub mod attention;
-pub mod ceiling;
+#[cfg(any(test, feature = "low-level"))]
+pub mod bench;
 pub mod gemm;
+pub mod hopper;
 pub mod megakernel;
 pub mod sampling;
 pub mod shuffle;

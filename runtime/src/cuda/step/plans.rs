@@ -6,7 +6,8 @@ use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment, TILE_QUERIES};
-use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product, wgmma};
+use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
+use crate::cuda::plan::hopper::{self, wgmma};
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling, team};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
@@ -152,7 +153,7 @@ impl Plans {
         rows: usize,
         pairs: usize,
     ) -> LaunchPlan {
-        let own = |chip| attention::wgmma::prefill(chip, self.heads, split, tiles, rows, pairs);
+        let own = |chip| hopper::attention::prefill(chip, self.heads, split, tiles, rows, pairs);
         let own = self.hopper.as_ref().and_then(own);
         own.unwrap_or_else(|| attention::prefill(self.heads, split, tiles, rows, pairs))
     }
@@ -249,7 +250,7 @@ impl ChoicePlans {
 fn best(chip: &Chip, kernels: KernelOptions, product: Product) -> GemmPlan {
     let clusters = || wgmma::gemm_in_clusters(chip, product).filter(|_| kernels.hopper_clusters);
     let plan = match kernels.hopper_products && chip.target == Some(Target::Sm90a) {
-        true => clusters().or_else(|| gemm::hopper(chip, product)),
+        true => clusters().or_else(|| hopper::gemm(chip, product)),
         false => None,
     };
     plan.unwrap_or_else(|| gemm::gemm(chip, product))

@@ -5,6 +5,7 @@ use super::reference;
 use half::bf16;
 use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
+use trail_runtime::cuda::plan::bench::ladder;
 use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// The case of a test.
@@ -173,7 +174,7 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         Kernel::Fast => attention_decode(plan, &view, &rows),
         Kernel::Rung(number) => {
             let [.., z] = plan.launch.grid;
-            let rung = attention::rung(number, z as usize, plan.heads, 1);
+            let rung = ladder::attention(number, z as usize, plan.heads, 1);
             attention_rung(&rung, plan, &view, &rows)
         }
     };

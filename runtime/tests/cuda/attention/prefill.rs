@@ -6,9 +6,9 @@ use half::bf16;
 use trail_runtime::cuda::launch::{
     PrefillRows, attention_merge, attention_prefill, attention_wgmma,
 };
-use trail_runtime::cuda::plan::Chip;
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
+use trail_runtime::cuda::plan::{Chip, hopper};
 use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// Blocks of a launch by wgmma.
@@ -218,7 +218,7 @@ fn launch(
         Kernel::Wgmma => {
             // Few blocks, so that each has several works.
             let few = Chip { multiprocessors: BLOCKS, ..*chip };
-            let plan = attention::wgmma::prefill(&few, heads, &split, tile_count, rows, rows);
+            let plan = hopper::attention::prefill(&few, heads, &split, tile_count, rows, rows);
             let plan = plan.unwrap();
             let launch = attention_wgmma(&plan, heads, &device.map(bench, heads), &view, &buffers);
             // SAFETY: as above.

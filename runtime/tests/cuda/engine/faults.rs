@@ -18,7 +18,7 @@ fn stride(sample: u64) -> u64 {
     }
 }
 
-/// Failures are planned on the stand-in alone.
+/// Failures are planned on the emulator alone.
 fn emulator(session: &Session) -> Option<Emulator> {
     session.emulator()
 }

@@ -16,7 +16,7 @@ use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 
 use trail_test_support::tolerance::Tolerance;
 
-/// The first CUDA device: the stand-in, or a real one.
+/// The first CUDA device: the emulator, or a real one.
 pub(crate) const CUDA: ComputeDevice = ComputeDevice::Cuda { ordinal: 0 };
 
 /// A model, prompts, and the CPU backend's answers.
@@ -32,7 +32,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A random model that takes the stand-in little time.
+    /// A random model that takes the emulator little time.
     pub(crate) fn small() -> Subject {
         let config = ModelConfig {
             hidden_size: 64,

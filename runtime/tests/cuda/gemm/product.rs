@@ -2,8 +2,9 @@
 
 use half::bf16;
 use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
-use trail_runtime::cuda::plan::gemm::ladder::Rung;
-use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, bulk, gemm, ladder, wgmma};
+use trail_runtime::cuda::plan::bench::ladder::{self, Rung};
+use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
+use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
 use trail_test_support::gemm::{self as reference, Matrix};

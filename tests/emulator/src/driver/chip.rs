@@ -1,4 +1,4 @@
-//! The chips that the stand-in can be.
+//! The chips that the emulator can be.
 
 /// Properties of a chip that programs ask for.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Chip {
     pub(crate) shared_per_multiprocessor: u32,
     /// Bytes of the L2 cache.
     pub(crate) l2_bytes: i32,
-    /// Target of the machine code that it takes, of which the stand-in runs the text.
+    /// Target of the machine code that it takes, of which the emulator runs the text.
     pub(crate) target: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! The stand-in's own functions, for tests: what was found, what to break, when work runs. Their
+//! The emulator's own functions, for tests: what was found, what to break, when work runs. Their
 //! names start with `trail_emu_`; a test that runs on a real driver does not find them.
 
 use std::ffi::c_char;

@@ -1,4 +1,4 @@
-//! Machine code of this project's kernels: the stand-in runs the text that it was assembled from,
+//! Machine code of this project's kernels: the emulator runs the text that it was assembled from,
 //! which lies beside it in `ptx/out/`.
 
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use crate::report::Finding;
 /// A handle as the caller sees it: never null, never a small number.
 pub(crate) type Handle = usize;
 
-/// The stand-in's state.
+/// The emulator's state.
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) initialised: bool,

@@ -7,19 +7,19 @@ use crate::report::Kind;
 pub(crate) struct Local {
     bytes: Vec<u8>,
     written: Written,
-    each: u64,
+    bytes_per_thread: u64,
 }
 
 impl Local {
     pub(crate) fn new() -> Local {
-        Local { bytes: Vec::new(), written: Written::none(0), each: 0 }
+        Local { bytes: Vec::new(), written: Written::none(0), bytes_per_thread: 0 }
     }
 
-    pub(crate) fn reset(&mut self, each: u64) {
-        self.each = each;
-        if each > 0 {
+    pub(crate) fn reset(&mut self, bytes_per_thread: u64) {
+        self.bytes_per_thread = bytes_per_thread;
+        if bytes_per_thread > 0 {
             self.bytes.clear();
-            self.bytes.resize(each as usize * super::lanes::LANES, 0xDB);
+            self.bytes.resize(bytes_per_thread as usize * super::lanes::LANES, 0xDB);
             self.written = Written::none(self.bytes.len() as u64);
         }
     }
@@ -38,16 +38,16 @@ impl Local {
                 format!("local address {address:#x} is not a multiple of {bytes}"),
             ));
         }
-        if address >= self.each || self.each - address < bytes {
+        if address >= self.bytes_per_thread || self.bytes_per_thread - address < bytes {
             return Err((
                 Kind::OutOfBounds,
                 format!(
                     "{bytes} bytes at local address {address:#x}; the thread has {}",
-                    self.each
+                    self.bytes_per_thread
                 ),
             ));
         }
-        let start = lane as u64 * self.each + address;
+        let start = lane as u64 * self.bytes_per_thread + address;
         if write {
             self.written.set(start, bytes);
         } else if !self.written.is(start, bytes) {

@@ -1,5 +1,5 @@
 //! The tensor maps of `cuTensorMapEncodeTiled`, by which bulk copies find the rows of a matrix.
-//! Drivers keep their layout to themselves; this is the stand-in's own.
+//! Drivers keep their layout to themselves; this is the emulator's own.
 
 /// Words of a tensor map.
 pub(crate) const WORDS: usize = 16;

@@ -95,7 +95,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A source that may stand in a register wider than its type (`cvt` allows it): its low bits.
+    /// A source that may be a register wider than its type (`cvt` allows it): its low bits.
     pub(super) fn low_part(&mut self, operand: &Operand, ty: Ty) -> Result<Slot> {
         let Operand::Register(register) = operand else { return self.source(operand, ty) };
         let wide = self.slots.of_register[*register as usize];

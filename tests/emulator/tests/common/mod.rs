@@ -1,4 +1,4 @@
-//! Modules from text and launches with plain values, for the stand-in's own tests.
+//! Modules from text and launches with plain values, for the emulator's own tests.
 #![allow(dead_code, missing_docs)]
 
 pub(crate) mod planted;

@@ -1,7 +1,7 @@
 // Clusters: special registers, and planted bugs, each with a clean variant, `NAME_bug` and
 // `NAME_ok`. Blocks have 64 threads, clusters two blocks. Compiled to clusters.ptx by NVRTC 12.4
 // (--gpu-architecture=compute_90a -I kernels); the tests take the PTX as it is here.
-#include "common/hopper.cuh"
+#include "hopper/hopper.cuh"
 
 #define PAIR extern "C" __global__ void __cluster_dims__(2, 1, 1)
 

@@ -2,7 +2,7 @@
 // variant, `NAME_bug` and `NAME_ok`; and a product with a transposed operand. Compiled to
 // hopper.ptx by NVRTC 12.4 (--gpu-architecture=compute_90a -I kernels); the tests take the PTX as
 // it is here.
-#include "common/hopper.cuh"
+#include "hopper/hopper.cuh"
 
 namespace {
 

@@ -1,4 +1,4 @@
-//! The engine's structures, and stand-ins for the types that they carry.
+//! The engine's structures, and substitutes for the types that they carry.
 
 #[path = "../../../../runtime/src/engine/submit_queue.rs"]
 #[allow(dead_code, reason = "faults are not modelled")]

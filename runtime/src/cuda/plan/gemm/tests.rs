@@ -1,4 +1,5 @@
 use super::*;
+use crate::cuda::plan::hopper::wgmma;
 use crate::model::ModelConfig;
 
 /// A chip with 100 KiB of shared memory a multiprocessor, as an L4 or an RTX 4090.

@@ -8,7 +8,7 @@
 // rows would be 64 bulk copies of 256 bytes a unit, beside 32 of weights, and only a tensor map,
 // which has no listed rows, would swizzle a row.
 #pragma once
-#include "common/pipeline.cuh"
+#include "hopper/pipeline.cuh"
 #include "common/skinny.cuh"
 
 namespace bulk {

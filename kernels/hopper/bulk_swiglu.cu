@@ -11,8 +11,8 @@
 // limit   bytes: n*k_padded*2 + rows*(k + ff)*2
 // reference runtime/tests/support/gemm.rs::swiglu
 // why     skinny_* with weights by the copy engine: no thread that multiplies copies them; see
-//         common/bulk.cuh
-#include "common/bulk.cuh"
+//         hopper/bulk.cuh
+#include "hopper/bulk.cuh"
 
 BULK_KERNEL(bulk_swiglu_8, Swiglu, 8, 4, 3, 3)
 BULK_KERNEL(bulk_swiglu_16, Swiglu, 16, 5, 3, 2)

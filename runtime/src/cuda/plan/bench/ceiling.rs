@@ -1,6 +1,6 @@
 //! Geometry of the ceilings.
 
-use super::{Chip, LaunchPlan, Shape};
+use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
 /// Threads per block of both kernels, as they were compiled.
 const BLOCK: u32 = 256;

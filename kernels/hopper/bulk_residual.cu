@@ -16,8 +16,8 @@
 // limit   bytes: n*k_padded*2 + rows*k*2 + rows*d*10
 // reference runtime/tests/support/gemm.rs::residual
 // why     skinny_* with weights by the copy engine: no thread that multiplies copies them; see
-//         common/bulk.cuh
-#include "common/bulk.cuh"
+//         hopper/bulk.cuh
+#include "hopper/bulk.cuh"
 
 BULK_KERNEL(bulk_residual_8, Residual, 8, 4, 3, 3)
 BULK_KERNEL(bulk_residual_16, Residual, 16, 5, 3, 2)

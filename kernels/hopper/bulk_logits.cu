@@ -11,8 +11,8 @@
 // limit   bytes: n*k_padded*2 + rows*(k*2 + n*4)
 // reference runtime/tests/support/gemm.rs::logits
 // why     skinny_* with weights by the copy engine: no thread that multiplies copies them; see
-//         common/bulk.cuh
-#include "common/bulk.cuh"
+//         hopper/bulk.cuh
+#include "hopper/bulk.cuh"
 
 BULK_KERNEL(bulk_logits_8, Logits, 8, 4, 3, 3)
 BULK_KERNEL(bulk_logits_16, Logits, 16, 5, 3, 2)

@@ -1,7 +1,7 @@
 // Warp specialisation: a producer and its consumers, with a ring of stages in shared memory between
 // them, by mbarriers.
 #pragma once
-#include "common/hopper.cuh"
+#include "hopper/hopper.cuh"
 
 namespace pipeline {
 

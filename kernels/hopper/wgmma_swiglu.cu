@@ -11,8 +11,8 @@
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::swiglu
 // why     copy engine and warpgroup products, weights of the same layout as registers; see
-//         common/wgmma.cuh
-#include "common/wgmma.cuh"
+//         hopper/wgmma.cuh
+#include "hopper/wgmma.cuh"
 
 WGMMA_KERNEL(wgmma_swiglu_64, Swiglu, 64, 8)
 WGMMA_KERNEL(wgmma_swiglu_128, Swiglu, 128, 6)

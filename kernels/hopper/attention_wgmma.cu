@@ -23,8 +23,8 @@
 //         warpgroup (FlashAttention-3), and between the two. Only a work's first tile and those at
 //         the diagonal or at the window's edge are masked, by code of their own. The order of
 //         tokens is fixed: same bits every time.
-#include "common/pipeline.cuh"
-#include "common/warpgroup_softmax.cuh"
+#include "hopper/pipeline.cuh"
+#include "hopper/warpgroup_softmax.cuh"
 
 namespace {
 

@@ -1,9 +1,9 @@
-//! Geometry of Hopper's prefill attention (kernels/attention_wgmma.cu): persistent blocks, each
+//! Geometry of Hopper's prefill attention (kernels/hopper/attention_wgmma.cu): persistent blocks, each
 //! with its share of the tiles and heads.
 
-use super::split::PrefillSplit;
-use super::{Heads, shape};
 use crate::backend::BLOCK_TOKENS;
+use crate::cuda::plan::attention::split::PrefillSplit;
+use crate::cuda::plan::attention::{Heads, shape};
 use crate::cuda::plan::{Chip, LaunchPlan};
 use trail_ptx::Target;
 
@@ -16,7 +16,7 @@ pub const COLUMNS: usize = 64;
 /// Its rows: a block of one head.
 pub const BOX_ROWS: usize = BLOCK_TOKENS;
 
-/// The plan of [`super::prefill`] on a Hopper chip; `None` on another one, and for heads of a width
+/// The plan of [`crate::cuda::plan::attention::prefill`] on a Hopper chip; `None` on another one, and for heads of a width
 /// that has no instance.
 pub fn prefill(
     chip: &Chip,

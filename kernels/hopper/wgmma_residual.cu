@@ -16,8 +16,8 @@
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::residual
 // why     copy engine and warpgroup products, weights of the same layout as registers; see
-//         common/wgmma.cuh
-#include "common/wgmma.cuh"
+//         hopper/wgmma.cuh
+#include "hopper/wgmma.cuh"
 
 WGMMA_KERNEL(wgmma_residual_64, Residual, 64, 8)
 WGMMA_KERNEL(wgmma_residual_128, Residual, 128, 6)

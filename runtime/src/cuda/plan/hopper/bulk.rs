@@ -1,7 +1,9 @@
-//! Geometry of Hopper's products of few rows (kernels/bulk_*): grid, shares and so bits of the plan
+//! Geometry of Hopper's products of few rows (kernels/hopper/bulk_*): grid, shares and so bits of the plan
 //! by `skinny_*`, with other rings, and a warp that copies.
 
-use super::{Epilogue, GemmPlan, Product, ROW_BYTES, SKINNY, SKINNY_STEP_BYTES};
+use crate::cuda::plan::gemm::{
+    self, Epilogue, GemmPlan, Product, ROW_BYTES, SKINNY, SKINNY_STEP_BYTES,
+};
 use crate::cuda::plan::{Chip, LaunchPlan};
 
 /// Threads of a block.
@@ -58,10 +60,10 @@ impl Instance {
     }
 }
 
-/// The plan of `product` on a Hopper chip, with the bits of [`super::gemm`]'s; `None` above 64
+/// The plan of `product` on a Hopper chip, with the bits of [`gemm::gemm`]'s; `None` above 64
 /// rows.
 pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
-    let plan = super::gemm(chip, product);
+    let plan = gemm::gemm(chip, product);
     let is_its = |kernels: &[&str; 4]| kernels.contains(&plan.launch.kernel);
     let at = SKINNY.iter().position(|skinny| is_its(&skinny.kernels))?;
     let (instance, epilogue) = (&INSTANCES[at], product.epilogue);
@@ -93,7 +95,7 @@ mod tests {
             for rows in 1..=64 {
                 let product = Product { epilogue, rows, features: 4096, width: 4096 };
                 let own = plan(epilogue, rows);
-                let portable = super::super::gemm(&Chip::H200, product);
+                let portable = gemm::gemm(&Chip::H200, product);
                 let name = portable.launch.kernel.replace("skinny_", "bulk_");
                 assert_eq!(own.launch.kernel, name);
                 let LaunchPlan { kernel, block, shared_bytes, .. } = portable.launch;

@@ -1,8 +1,10 @@
-//! Geometry of the rungs that teach (kernels/ladder/gemm_*), which all end in logits.
+//! Geometry of the rungs that teach (kernels/ladder): products, which all end in logits, and
+//! attention of decode rows.
 
-use super::{Epilogue, GemmPlan, Product};
+use crate::cuda::plan::attention::{Heads, decode_with_splits};
+use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product};
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
-use crate::cuda::plan::{LaunchPlan, Shape};
+use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
 /// A rung, from naive upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,5 +47,27 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
         tile_swizzle: 1,
         partial_floats: 0,
         tile_counters: 0,
+    }
+}
+
+/// Rung `number` (1 or 2) of attention, which computes what [`crate::cuda::plan::attention::decode`]
+/// does.
+pub fn attention(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchPlan {
+    let (kernel, grid, block, shared_bytes) = match (number, heads.head_dim) {
+        (1, 64) => ("attention_rung1_hd64", heads.kv_heads * heads.group, 32, 0),
+        (1, 128) => ("attention_rung1_hd128", heads.kv_heads * heads.group, 32, 0),
+        (2, 64) => ("attention_rung2_hd64", heads.kv_heads, 32 * heads.group, 4 * 16 * 64),
+        (2, 128) => ("attention_rung2_hd128", heads.kv_heads, 32 * heads.group, 4 * 16 * 128),
+        (number, width) => panic!("no rung {number} for heads {width} wide"),
+    };
+    LaunchPlan {
+        kernel,
+        grid: [grid as u32, rows as u32, 1],
+        block: block as u32,
+        shared_bytes: shared_bytes as u32,
+        splits: 1,
+        overlaps: false,
+        cooperative: false,
+        ..decode_with_splits(&Chip::A100, rows, heads, context, 1).launch
     }
 }

@@ -1,17 +1,21 @@
-//! Launches of Hopper's products of many rows (wgmma). TMA reads their activations, and the KV pool
-//! for attention, through tensor maps that are made beforehand.
+//! Launches of the kernels for Hopper alone that take tensor maps: products of many rows (wgmma) and
+//! prefill attention. TMA reads activations and KV pool through maps that are made beforehand.
 
-use super::Launch;
+use super::attention::prefill_params;
 use super::gemm::{
     Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
 };
+use super::{KvView, Launch, PrefillRows};
 use crate::cuda::error::CudaError;
-use crate::cuda::plan::attention;
-use crate::cuda::plan::gemm::{GemmPlan, wgmma};
+use crate::cuda::plan::LaunchPlan;
+use crate::cuda::plan::attention::Heads;
+use crate::cuda::plan::gemm::GemmPlan;
+use crate::cuda::plan::hopper::{attention, wgmma};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use std::ffi::c_void;
 use trail_ptx::params::{
-    GemmOperands, TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams,
+    GemmOperands, TensorMap, WgmmaAttentionParams, WgmmaQkvParams, WgmmaResidualParams,
+    WgmmaSwigluParams,
 };
 
 /// The tensor map by which TMA reads the activations of one buffer: made once for a buffer and a
@@ -35,12 +39,8 @@ impl PoolMap {
     /// The map of a pool of `elements` bf16 at `pool`, of heads of width `head_dim`.
     pub fn new(pool: CUdeviceptr, elements: usize, head_dim: usize) -> Result<PoolMap, CudaError> {
         let extents = [elements / head_dim, head_dim];
-        let the_box = [attention::wgmma::BOX_ROWS, attention::wgmma::COLUMNS];
+        let the_box = [attention::BOX_ROWS, attention::COLUMNS];
         matrix_map(pool, extents, the_box, "the KV cache").map(PoolMap)
-    }
-
-    pub(super) fn words(&self) -> TensorMap {
-        self.0
     }
 }
 
@@ -127,4 +127,21 @@ pub fn wgmma_swiglu(
     choose_sharing(plan, &mut base.gemm);
     let params = WgmmaSwigluParams { x: map.0, base };
     Launch { plan: plan.launch, params }
+}
+
+/// As [`super::attention_prefill`], on Hopper; `map` is of the pool of `kv`.
+pub fn attention_wgmma(
+    plan: &LaunchPlan,
+    heads: Heads,
+    map: &PoolMap,
+    kv: &KvView,
+    rows: &PrefillRows,
+) -> Launch<WgmmaAttentionParams> {
+    let params = WgmmaAttentionParams {
+        pool: map.0,
+        base: prefill_params(heads, kv, rows),
+        tile_count: rows.tile_count as i32,
+        reserved: [0; 3],
+    };
+    Launch { plan: *plan, params }
 }

@@ -20,7 +20,7 @@
 // same grid without clusters sums in the same order.
 #pragma once
 #include "common/epilogue.cuh"
-#include "common/pipeline.cuh"
+#include "hopper/pipeline.cuh"
 #include "common/stream.cuh"
 
 namespace wgmma {
