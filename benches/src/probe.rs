@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_cli::{EngineArgs, Error, count};
 use trail_platform::stats::median;
 use trail_platform::{Isa, Rng};
 use trail_probe::{
@@ -15,7 +16,6 @@ use trail_probe::{
     Weights, reference,
 };
 use trail_runtime::cpu::Pool;
-use trail_cli::{EngineArgs, Error, count};
 
 use crate::ceilings;
 use crate::reads::ReadKernel;

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use trail_cli::{Error, notice};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
-use trail_cli::{Error, notice};
 
 use super::{KernelsArgs, cases, share};
 pub use rates::{ForecastChip, Rates};

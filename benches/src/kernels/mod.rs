@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use trail_cli::{Error, count};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
-use trail_cli::{Error, count};
 
 use crate::gpu::limits::{above_zero, zero_or_more};
 use crate::report::{Column, Group};

@@ -6,8 +6,8 @@ use half::bf16;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
-use trail_platform::rng::{signed_unit, splitmix64};
 use trail_cuda_emulator::harness::Session;
+use trail_platform::rng::{signed_unit, splitmix64};
 use trail_ptx::Target;
 use trail_runtime::cuda::Device;
 
