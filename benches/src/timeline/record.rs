@@ -6,7 +6,7 @@ use std::time::Instant;
 use half::bf16;
 use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
 use trail_runtime::engine::{
-    CollectedStep, EngineBuilder, Event, LengthProbe, LoopPhase, PolicyKind, Request,
+    CollectedStep, EngineConfig, Event, LengthProbe, LoopPhase, PolicyKind, QueueConfig, Request,
     RequestHandle, SamplingParams, Smoothed, StepObserver, SteppedEngine,
 };
 
@@ -49,16 +49,17 @@ impl StepObserver for Phases {
 }
 
 /// Settings of the engine for `sizes`.
-pub fn builder(sizes: &Sizes, bench: &BenchModel) -> Result<EngineBuilder, String> {
+pub fn config(sizes: &Sizes, bench: &BenchModel) -> Result<EngineConfig, String> {
     let probe = bench.probe().map_err(|error| error.to_string())?;
-    Ok(bench
-        .builder()
-        .probe(Some(probe))
-        .policy(PolicyKind::trail(0.8))
-        .max_running(sizes.batch)
-        .max_requests(sizes.requests())
-        .token_budget(sizes.rows)
-        .kv_blocks(Some(sizes.blocks())))
+    Ok(EngineConfig {
+        probe: Some(probe),
+        policy: PolicyKind::trail(0.8),
+        max_running: Some(sizes.batch),
+        token_budget: Some(sizes.rows),
+        kv_blocks: Some(sizes.blocks()),
+        queue: QueueConfig { max_requests: sizes.requests(), ..QueueConfig::default() },
+        ..bench.config()
+    })
 }
 
 /// Prefills, decodes for a while, and records further steps. Returns the publications of their
@@ -67,12 +68,12 @@ pub fn record_steps(
     sizes: Sizes,
     vocab: usize,
     recorder: &Arc<Recorder>,
-    builder: EngineBuilder,
-    build: impl FnOnce(EngineBuilder) -> Result<SteppedEngine, String>,
+    config: EngineConfig,
+    build: impl FnOnce(EngineConfig) -> Result<SteppedEngine, String>,
 ) -> Result<Vec<(u64, Smoothed)>, String> {
     let published = Publications::default();
     let phases = Phases { recorder: recorder.clone(), published: published.clone() };
-    let mut engine = build(builder.observer(phases))?;
+    let mut engine = build(EngineConfig { observer: Some(Box::new(phases)), ..config })?;
     let mut handles = Vec::new();
     for index in 0..sizes.requests() {
         let runs = index < sizes.batch;

@@ -7,8 +7,9 @@
 mod active;
 mod admission;
 mod assemble;
-mod builder;
+mod build_backend;
 mod clock;
+mod config;
 mod device;
 mod event;
 mod event_channel;
@@ -43,13 +44,13 @@ use std::thread::JoinHandle;
 use trail_probe::{LengthPredictor, Prompt};
 
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
-pub use admission::{SubmitError, WhenFull};
-pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
-pub use builder::{
-    BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder, probe_fits,
+pub use admission::{
+    DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, QueueConfig, SubmitError, WhenFull,
 };
+pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
-pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
+pub use config::{BuildError, EngineConfig, ProgressReporter, probe_fits};
+pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
 pub use handle::RequestHandle;
 pub use length_probe::{LengthProbe, Smoothed};
@@ -76,10 +77,10 @@ use submit_queue::{QueuePlace, SubmitQueue};
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::{path::Path, sync::Arc};
-/// use trail_runtime::engine::{Engine, Event, Request};
+/// use trail_runtime::engine::{Engine, EngineConfig, Event, Request};
 /// use trail_runtime::model::Model;
 /// let model = Arc::new(Model::load(Path::new("assets/demo"))?);
-/// let engine = Engine::builder().model(model).build()?;
+/// let engine = Engine::new(model, EngineConfig::default())?;
 /// for event in engine.submit(Request::new(vec![1, 2, 3], 16))? {
 ///     if let Event::Token { id, .. } = event {
 ///         println!("{id}");
@@ -103,11 +104,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A builder with default settings.
-    pub fn builder() -> EngineBuilder {
-        EngineBuilder::default()
-    }
-
     /// Submits a request. Refused at once: requests that can never be served, and requests that
     /// find the engine full or broken down.
     pub fn submit(&self, mut request: Request) -> Result<RequestHandle, SubmitError> {

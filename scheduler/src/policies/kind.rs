@@ -11,9 +11,10 @@ pub const DEFAULT_C: f32 = 0.8;
 
 /// A scheduling policy and its parameters. Text form: the name, then the parameters after colons,
 /// the last ones of which may be left out: `trail`, `trail:0.5`, `ltr:200:10`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PolicyKind {
     /// First come, first served, as vLLM with chunked prefill.
+    #[default]
     Fcfs,
     /// Shortest predicted job first, by the prompt alone; never preempts.
     Sjf,

@@ -19,7 +19,7 @@ fn a_probe_over_two_layers_reads_both() {
     };
     let probe = LengthProbe::new(new_probe(), 1, 4);
     let sinks = [0, 1].map(|_| Mutex::new(TapStage::new(d, 1, 1, 4)));
-    let mut forward = builder(&model, PolicyKind::Fcfs).cpu_forward(&model).unwrap();
+    let mut forward = config(&model, PolicyKind::Fcfs).cpu_forward(&model).unwrap();
     let mut tracker = Tracker::new(new_probe().filter(), 1);
     // Two chunks of a prompt, then an output token.
     let steps: [(u32, &[u32]); 3] = [(0, &[5, 9]), (2, &[13, 2, 7]), (5, &[11])];

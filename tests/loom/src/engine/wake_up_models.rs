@@ -29,7 +29,7 @@ fn serve(queue: &SubmitQueue, mut inbox: EngineInbox) -> (u32, u32) {
     (submitted, cancelled)
 }
 
-/// Starts the engine's thread and names it, as `EngineBuilder::build` does before it returns.
+/// Starts the engine's thread and names it, as `Engine::new` does before it returns.
 fn start(requests: u32) -> (Arc<SubmitQueue>, thread::JoinHandle<(u32, u32)>) {
     let (queue, inbox) = SubmitQueue::new(limits(requests));
     let served = queue.clone();
