@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use trail_platform::stats::{median, quantile};
-use trail_runtime::backend::TapReceiver;
+use trail_runtime::backend::RowSink;
 use trail_runtime::cuda::{CudaBackend, TapMode};
 use trail_runtime::engine::{BuiltBackend, EngineConfig, SteppedEngine};
 
@@ -65,7 +65,7 @@ fn engine(
         let built = SteppedEngine::with_backend(model, config, |config, model, probe| {
             let mut options = config.cuda_options(bench.ordinal(), model, probe.as_ref())?;
             options.tap = mode;
-            let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+            let receiver = probe.map(|parts| parts.probe as Arc<dyn RowSink>);
             let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
             let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
             let backend = Box::new(CountsLate { inner: backend, late: counted });

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, HiddenSink, Sampled, Step};
 use trail_runtime::cpu::CpuBackend;
 use trail_runtime::engine::{BuildError, BuiltBackend, SteppedEngine};
 
@@ -34,7 +34,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
             let forward = config.cpu_forward(model)?;
             isa = forward.isa().to_string();
             let kv_blocks = forward.options().num_blocks;
-            let receiver = tap.clone() as Arc<dyn TapReceiver>;
+            let receiver = tap.clone() as Arc<dyn HiddenSink>;
             let inner = CpuBackend::new(forward, Some((tapped, receiver)));
             let backend = Box::new(TracedBackend { inner, tap, recorder: traced });
             Ok(BuiltBackend { backend, kv_blocks, device: "cpu".into() })
@@ -59,7 +59,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     arrange(Recording { threads, smoothed, on_device: false }, run)
 }
 
-/// Completes the tracks: adds threads of the pool that never called [`TapReceiver::assist`], and
+/// Completes the tracks: adds threads of the pool that never called [`HiddenSink::assist`], and
 /// ends the engine's launch where its share of the forward pass begins. Sorted by name.
 fn complete(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     for worker in 1..count {

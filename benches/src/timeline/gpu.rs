@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, RowSink, Sampled, Step};
 use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
 use trail_runtime::engine::{BuildError, BuiltBackend, EngineConfig, ProbeDevice, SteppedEngine};
 
@@ -36,7 +36,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
             layer = parts.probe.layers().last();
             let options = config.cuda_options(bench.ordinal(), model, Some(&parts))?;
             let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
-            let receiver = Some(tap as Arc<dyn TapReceiver>);
+            let receiver = Some(tap as Arc<dyn RowSink>);
             let mut inner = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
             device = inner.device_name().to_owned();
             let (kv_blocks, clock) = (inner.kv_blocks(), inner.trace()?);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use half::bf16;
-use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
+use trail_runtime::backend::{HiddenSink, RowSink, TapPlan, TapRow};
 use trail_runtime::engine::{
     CollectedStep, EngineConfig, Event, LengthProbe, LoopPhase, PolicyKind, QueueConfig, Request,
     RequestHandle, SamplingParams, Smoothed, StepObserver, SteppedEngine,
@@ -132,12 +132,23 @@ impl TracedTap {
         staged.1.filter(|_| staged.0 == step)
     }
 
+    /// Runs a task of the probe, if there is one, and stamps it.
+    fn traced_task(&self) -> bool {
+        self.recorder.register_thread();
+        let begin = Instant::now();
+        let assisted = RowSink::assist(&*self.probe);
+        if assisted {
+            self.recorder.stamp(SpanKind::Head, self.step(), begin);
+        }
+        assisted
+    }
+
     fn set(&self, step: u64, copied: Option<(Instant, Instant)>) {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = (step, copied);
     }
 }
 
-impl TapReceiver for TracedTap {
+impl HiddenSink for TracedTap {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         let begin = Instant::now();
         self.set(step, None);
@@ -145,6 +156,12 @@ impl TapReceiver for TracedTap {
         self.set(step, Some((begin, Instant::now())));
     }
 
+    fn assist(&self) -> bool {
+        self.traced_task()
+    }
+}
+
+impl RowSink for TracedTap {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let begin = Instant::now();
         self.set(step, None);
@@ -158,20 +175,14 @@ impl TapReceiver for TracedTap {
         self.recorder.stamp(SpanKind::Head, self.step(), begin);
     }
 
-    fn assist(&self) -> bool {
-        self.recorder.register_thread();
-        let begin = Instant::now();
-        let assisted = self.probe.assist();
-        if assisted {
-            self.recorder.stamp(SpanKind::Head, self.step(), begin);
-        }
-        assisted
-    }
-
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begin = Instant::now();
         self.probe.publish_probabilities(step, rows, probabilities);
         self.recorder.stamp(SpanKind::Smooth, step, begin);
+    }
+
+    fn assist(&self) -> bool {
+        self.traced_task()
     }
 
     fn fail(&self) {

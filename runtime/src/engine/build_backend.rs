@@ -9,7 +9,7 @@ use trail_scheduler::Preemption;
 use super::config::{BuildError, EngineConfig};
 use super::device::{ComputeDevice, CpuSettings, ProbeDevice};
 use super::length_probe::LengthProbe;
-use crate::backend::{Backend, Progress, TapReceiver};
+use crate::backend::{Backend, HiddenSink, Progress, RowSink};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
 use crate::model::{Dtype, Model};
@@ -65,7 +65,7 @@ impl EngineConfig {
         };
         let pinned = describe(forward.pool().cpus());
         let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}");
-        let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn TapReceiver>));
+        let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn HiddenSink>));
         let backend = Box::new(CpuBackend::new(forward, tap));
         Ok(BuiltBackend { backend, kv_blocks, device })
     }
@@ -90,7 +90,7 @@ impl EngineConfig {
             )));
         }
         let options = self.cuda_options(ordinal, model, probe.as_ref())?;
-        let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+        let receiver = probe.map(|parts| parts.probe as Arc<dyn RowSink>);
         let mut ignore = |_| {};
         let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
             Some(report) => report,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use support::cuda::Chance;
 use support::tolerance::Tolerance;
 use support::{cuda, tolerance};
-use trail_runtime::backend::{SampledToken, SamplingParams, TapReceiver};
+use trail_runtime::backend::{RowSink, SampledToken, SamplingParams};
 use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
@@ -66,7 +66,7 @@ fn backend(model: &Arc<Model>, options: &CudaOptions) -> CudaBackend {
 fn backend_with(
     model: &Arc<Model>,
     options: &CudaOptions,
-    receiver: Arc<dyn TapReceiver>,
+    receiver: Arc<dyn RowSink>,
 ) -> CudaBackend {
     CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use trail_probe::{Bins, Partials, TapLayers, Tracker, Weights};
 
 use super::*;
-use crate::backend::{Batch, RequestKey, TapPlan, TapReceiver, TapStage};
+use crate::backend::{Batch, HiddenSink, RequestKey, TapPlan, TapStage};
 use crate::cpu::Tap;
 use crate::engine::LengthProbe;
 
@@ -29,7 +29,7 @@ fn a_probe_over_two_layers_reads_both() {
         plan.fill(&batch, |_| RequestKey { generation: 1, prompt_len: 5 });
         let tap = |layer, at, receiver| Tap { layer, at, step, plan: &plan, receiver };
         let taps = [
-            tap(0, 0, &probe as &dyn TapReceiver),
+            tap(0, 0, &probe as &dyn HiddenSink),
             tap(0, 0, &sinks[0]),
             tap(1, 0, &sinks[1]),
             tap(1, 1, &probe),
