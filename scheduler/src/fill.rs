@@ -48,6 +48,7 @@
 //! pinned computes rows in every step, and only a request that enters and ranks before it, by
 //! values that tokens alone change, takes its place: finitely often.
 
+mod growth;
 mod victims;
 
 use crate::decision::Action;

@@ -63,8 +63,8 @@ fn is_zero(tokens: &u32) -> bool {
 pub struct Prediction {
     /// Output tokens expected when `step` began, including the one that `step` samples.
     pub remaining: f32,
-    /// The 10 % quantile, tokens. No built-in policy uses the quantiles; a policy reads them in
-    /// [`RequestState::prediction`].
+    /// The 10 % quantile, tokens. `gittins` ranks by the quantiles, and [`crate::Reserve::P90`]
+    /// keeps blocks free by the last one; a policy reads them in [`RequestState::prediction`].
     pub p10: f32,
     /// The median, tokens.
     pub p50: f32,

@@ -24,7 +24,9 @@ mod observer;
 mod prediction_watch;
 mod predictions;
 mod prefill_pace;
+mod queue_permit;
 mod request;
+mod request_status;
 mod serve;
 mod stats;
 mod step_cost;
@@ -68,9 +70,10 @@ use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
 use event_channel::event_channel;
-use handle::Ticket;
+use queue_permit::QueuePermit;
+use request_status::RequestStatus;
 use stats::Counters;
-use submit_queue::{QueuePlace, SubmitQueue};
+use submit_queue::SubmitQueue;
 
 /// A running engine. Dropping it ends every request with [`FinishReason::Shutdown`].
 ///
@@ -113,7 +116,8 @@ impl Engine {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut new = request.to_scheduler(id, self.clock.now_s());
         self.admission.check(&request, &new)?;
-        let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
+        let bytes = ActiveRequest::bytes(&request) as u64;
+        let permit = QueuePermit::acquire(self.queue.usage(), bytes)?;
         let predict = || {
             let prompt = Prompt { ids: request.own_prompt(), hint: request.length_hint };
             let prediction = self.predictor.as_ref()?.predict(&prompt)?;
@@ -126,13 +130,13 @@ impl Engine {
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.
         new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
-        let ticket = Arc::new(Ticket::new());
-        let (sender, events) = event_channel(ticket.clone(), request.notify.take());
+        let status = Arc::new(RequestStatus::new());
+        let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
-        let active = ActiveRequest::new(request, new, ticket.clone(), place, sender);
+        let active = ActiveRequest::new(request, new, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
-        Ok(RequestHandle { id, initial_prediction, events, ticket, queue })
+        Ok(RequestHandle { id, initial_prediction, events, status, queue })
     }
 
     /// True if [`Engine::submit`] takes milliseconds, for a prediction.

@@ -4,7 +4,7 @@
 use trail_scheduler::{LoggedScheduler, RequestIdx, Scheduler, Transferred};
 
 use super::clock::Clock;
-use super::submit_queue::QueuePlace;
+use super::queue_permit::QueuePermit;
 use crate::backend::{Backend, Fault, Transfers};
 
 /// The transfers of one engine.
@@ -15,8 +15,8 @@ pub(super) struct Swaps {
     forgotten: Vec<u32>,
     /// Under a simulated clock: when each transfer in flight completes, in order of completion.
     due: Vec<(u32, u64)>,
-    /// By request index: places of requests that ended during a transfer, which holds their index.
-    places: Box<[Option<QueuePlace>]>,
+    /// By request index: permits of requests that ended during a transfer, which holds their index.
+    permits: Box<[Option<QueuePermit>]>,
 }
 
 impl Swaps {
@@ -26,19 +26,19 @@ impl Swaps {
             arrived: Vec::with_capacity(max_requests),
             forgotten: Vec::with_capacity(max_requests),
             due: Vec::with_capacity(max_requests),
-            places: (0..max_requests).map(|_| None).collect(),
+            permits: (0..max_requests).map(|_| None).collect(),
         }
     }
 
-    /// Keeps the place of the request at `idx`, which has ended, until its transfer completes.
-    pub(super) fn keep_place(&mut self, idx: RequestIdx, place: QueuePlace) {
-        self.places[idx.index()] = Some(place);
+    /// Keeps the permit of the request at `idx`, which has ended, until its transfer completes.
+    pub(super) fn keep_permit(&mut self, idx: RequestIdx, permit: QueuePermit) {
+        self.permits[idx.index()] = Some(permit);
     }
 
-    /// Gives back the places of requests that ended during a transfer: the engine has stopped, and
+    /// Releases the permits of requests that ended during a transfer: the engine has stopped, and
     /// no transfer will be seen to complete.
     pub(super) fn abandon(&mut self) {
-        self.places.fill_with(|| None);
+        self.permits.fill_with(|| None);
     }
 
     /// Releases the host copy of `idx` at the next [`Swaps::poll`].
@@ -93,7 +93,7 @@ impl Swaps {
             if forget {
                 transfers.forget(idx);
             }
-            self.places[idx as usize] = None;
+            self.permits[idx as usize] = None;
         }
     }
 

@@ -47,7 +47,7 @@ fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
 }
 
 #[test]
-fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
+fn no_permit_is_lost_by_a_breakdown_during_a_transfer() {
     let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
     let scheduler = preempting_by(Preemption::Swap);
     let config = EngineConfig { scheduler, ..config(&model, PolicyKind::trail(1.0)) };

@@ -145,7 +145,7 @@ fn the_queue_is_bounded_in_bytes() {
     assert!(full.is_full() && !full.is_invalid());
     // At least 400 bytes each.
     assert!((1..25).contains(&handles.len()), "{} requests", handles.len());
-    assert_eq!(engine.live() as usize, handles.len(), "a refused request keeps its place");
+    assert_eq!(engine.live() as usize, handles.len(), "a refused request keeps its permit");
     let stop_tokens = vec![1; 5_000];
     let large = Request { stop_tokens, ..Request::new(vec![1], 2) };
     let error = engine.submit(large).err().expect("refused");
