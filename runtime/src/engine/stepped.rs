@@ -55,7 +55,7 @@ impl SteppedEngine {
     /// caller advances the clock to it, or to an earlier arrival, after
     /// [`StepOutcome::Transferring`]. `None` without transfers, and by the wall clock.
     pub fn next_transfer_ns(&self) -> Option<u64> {
-        self.step_loop.swaps.next_due_ns()
+        self.step_loop.swaps.next_completion_ns()
     }
 }
 
