@@ -125,8 +125,8 @@ pub struct RequestState {
     /// Output tokens since it last entered the batch, for policies with time slices.
     pub slice_tokens: u32,
     /// Steps in which it was skipped for want of blocks since it last entered the batch; see
-    /// [`crate::SchedulerConfig::max_passed_over`].
-    pub passed_over: u32,
+    /// [`crate::SchedulerConfig::max_skipped_steps`].
+    pub skipped_steps: u32,
     /// r of TRAIL: the first prediction of the whole output's tokens, fixed for life.
     pub first_prediction: Option<f32>,
     /// Expected remaining tokens, counted down by one per token since the prediction.

@@ -12,7 +12,9 @@ use crate::request::RequestState;
 pub enum Reserve {
     /// None beyond the watermark: blocks for the present tokens suffice.
     #[default]
-    Present,
+    // Decision logs keep the name of format version 2.
+    #[serde(rename = "present")]
+    None,
     /// The expected remaining tokens.
     Mean,
     /// The 90 % quantile of the remaining tokens; until the probe's first prediction the expected
@@ -25,7 +27,7 @@ impl Reserve {
     /// prediction: of all that `max_tokens` leaves.
     pub(crate) fn growth(self, request: &RequestState) -> u32 {
         let remaining = match self {
-            Reserve::Present => return 0,
+            Reserve::None => return 0,
             Reserve::Mean => request.remaining(),
             Reserve::P90 => request.remaining_p90(),
         };

@@ -157,8 +157,8 @@ fn one_passed_over_too_often_becomes_a_barrier_and_then_is_passed_again() {
         max_running: 8,
         num_blocks: 4,
         token_budget: 200,
-        max_passed_over: 2,
-        max_blocked: 3,
+        max_skipped_steps: 2,
+        max_barrier_steps: 3,
         ..config()
     };
     let mut scheduler = scheduler(bounds, Box::new(Sjf));

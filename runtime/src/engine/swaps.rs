@@ -121,7 +121,13 @@ impl Swaps {
 
     /// Under a simulated clock, transfers share one link: each starts when the one before
     /// completes.
-    fn note_completion(&mut self, idx: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
+    fn note_completion(
+        &mut self,
+        idx: u32,
+        blocks: usize,
+        transfers: &dyn Transfers,
+        clock: &dyn Clock,
+    ) {
         let Some(simulated) = clock.simulated() else { return };
         let bytes = transfers.block_bytes() * blocks as u64;
         let free = self.completes_at.last().map_or(0, |&(_, ns)| ns).max(clock.now_ns());

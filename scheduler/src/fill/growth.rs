@@ -7,7 +7,7 @@ impl Scheduler {
     /// Blocks of the predicted growth of the running requests and of those that are swapped in.
     pub(super) fn predicted_growth(&self) -> u32 {
         let reserve = self.config.reserve;
-        if reserve == Reserve::Present {
+        if reserve == Reserve::None {
             return 0;
         }
         let running = self.running.iter().map(|ranked| ranked.idx);
