@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_scheduler::Preemption;
 use trail_scheduler::policies::Trail;
 
-use super::{LIMIT, answer, config, model, preempting_by, run_until_idle, stepped};
+use super::{LIMIT, answer, config, model, preempting_by, run_until_idle, stepped_engine};
 use crate::engine::{
     EngineConfig, Event, FinishReason, PolicyKind, QueueConfig, Request, RequestHandle,
     StepOutcome, SteppedEngine, SubmitError, WhenFull,
@@ -34,7 +34,7 @@ fn replaying(policy: PolicyKind) -> EngineConfig {
 
 /// An engine of these settings.
 pub(super) fn replaying_one(policy: PolicyKind) -> SteppedEngine {
-    stepped(&model(), replaying(policy))
+    stepped_engine(&model(), replaying(policy))
 }
 
 fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
@@ -85,7 +85,7 @@ fn preemptions_between_two_tokens_are_counted_in_two_events() {
         token_budget: Some(3),
         ..replaying(PolicyKind::Trail(Trail::paper(1.0)))
     };
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     let prompt = (0..90).collect();
     let long = engine.submit(Request { prompt, ..predicted(2, 1e4) }).expect("fits");
     for _ in 0..10 {
@@ -108,7 +108,7 @@ fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
         queue: QueueConfig { max_requests: 4, when_full: WhenFull::Shed, ..QueueConfig::default() },
         ..replaying(PolicyKind::Sjf)
     };
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     let submit = |engine: &SteppedEngine, length: f32| {
         let request = Request::new(vec![1; 4], 12);
         engine.submit(Request { initial_prediction: Some(length), ..request })
@@ -132,7 +132,7 @@ fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
 fn the_queue_is_bounded_in_bytes() {
     let mut config = config(&model(), PolicyKind::Fcfs);
     config.queue.max_bytes = 10_000;
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     let mut handles = Vec::new();
     let full = loop {
         match engine.submit(Request::new(vec![1; 100], 2)) {
@@ -161,7 +161,7 @@ fn the_queue_is_bounded_in_bytes() {
 
 #[test]
 fn a_cancel_from_another_thread_ends_a_wait() {
-    let engine = stepped(&model(), config(&model(), PolicyKind::Fcfs));
+    let engine = stepped_engine(&model(), config(&model(), PolicyKind::Fcfs));
     let handle = Arc::new(engine.submit(Request::new(vec![1], 9)).expect("fits"));
     let waiting = handle.clone();
     let waits = std::thread::spawn(move || waiting.recv_timeout(LIMIT));

@@ -47,7 +47,7 @@ fn engine(model: &Arc<Model>, config: EngineConfig) -> Engine {
     Engine::new(model.clone(), config).unwrap()
 }
 
-fn stepped(model: &Arc<Model>, config: EngineConfig) -> SteppedEngine {
+fn stepped_engine(model: &Arc<Model>, config: EngineConfig) -> SteppedEngine {
     SteppedEngine::new(model.clone(), config).unwrap()
 }
 

@@ -10,7 +10,7 @@ use super::ahead::Breaks;
 use super::delivery::predicted;
 use super::{
     MOST_STEPS, answer, answers, config, engine, model, preempting_by, requests, run_until_idle,
-    stepped, stepped_ahead,
+    stepped_ahead, stepped_engine,
 };
 use crate::engine::{
     Clock, EngineConfig, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock,
@@ -87,7 +87,7 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
                 ..config(&model, policy)
             };
             let mut engine = match preemption {
-                Preemption::Recompute => stepped(&model, config),
+                Preemption::Recompute => stepped_engine(&model, config),
                 _ => stepped_ahead(&model, config, None),
             };
             let log = run(&mut engine, &clock);
@@ -156,7 +156,7 @@ fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
 
 #[test]
 fn dropping_a_stepped_engine_ends_its_requests() {
-    let engine = stepped(&model(), config(&model(), PolicyKind::Fcfs));
+    let engine = stepped_engine(&model(), config(&model(), PolicyKind::Fcfs));
     let handle = engine.submit(requests().next().expect("one")).unwrap();
     drop(engine);
     assert_eq!(answer(handle).1, FinishReason::Shutdown);
@@ -176,7 +176,7 @@ fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2]
         clock: Some(clock.clone()),
         ..config(&model(), policy)
     };
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     let request = |prompt: u32, max_tokens| {
         let mut request = Request::new((0..prompt).map(|at| at * 7 % 50).collect(), max_tokens);
         request.ignore_eos = true;
@@ -227,7 +227,7 @@ fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
         kv_blocks: Some(40),
         ..config(&model(), PolicyKind::Fcfs)
     };
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0);
     let first = Request { predictions: None, ..predicted(10, 8.0) };
     let second = Request { initial_prediction: None, ..first.clone() };
@@ -250,7 +250,7 @@ fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
 #[test]
 fn the_mean_answer_counts_neither_running_nor_cancelled_requests() {
     let config = EngineConfig { probe: None, ..config(&model(), PolicyKind::Fcfs) };
-    let mut engine = stepped(&model(), config);
+    let mut engine = stepped_engine(&model(), config);
     let of =
         |length| Request { initial_prediction: None, predictions: None, ..predicted(length, 1.0) };
     let mut handles: Vec<_> =
