@@ -1,6 +1,7 @@
 //! The engine's structures, and stand-ins for the types that they carry.
 
 #[path = "../../../../runtime/src/engine/queue_permit.rs"]
+#[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
 mod queue_permit;
 #[path = "../../../../runtime/src/engine/submit_queue.rs"]
 #[allow(dead_code, reason = "faults are not modelled")]
