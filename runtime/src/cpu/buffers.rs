@@ -4,7 +4,7 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing, Softmax, partitions};
+use super::kernels::{AttentionScratch, Packing};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
 
@@ -61,7 +61,7 @@ pub(crate) struct AttentionRows {
 pub(crate) struct Split {
     /// Index of the task.
     pub(crate) task: usize,
-    /// See [`partitions`].
+    /// See [`partitions`](super::kernels::partitions).
     pub(crate) partition: usize,
 }
 

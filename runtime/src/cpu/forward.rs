@@ -5,11 +5,10 @@ use std::sync::Arc;
 use trail_platform::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{Dtype, LayerWeights, Model, ModelConfig, Tensor, Weights};
+use crate::model::{LayerWeights, Model, ModelConfig, Tensor, Weights};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::kernels::Kernels;
-use super::kv::FEWER_BLOCKS;
 use super::narrow::{NarrowKernels, matrices};
 use super::options::CpuOptions;
 use super::repack::repack;
