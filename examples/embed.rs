@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trail_probe::Probe;
-use trail_runtime::engine::{Engine, Event, PolicyKind, Request};
+use trail_runtime::engine::{Engine, EngineConfig, Event, PolicyKind, Request};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, TextStream, Tokenizer};
 
@@ -25,11 +25,12 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let tokens = ChatTemplate::load(folder)?.encode(&tokenizer, &[turn], ChatOptions::default())?;
 
     // An engine that ranks requests by predicted remaining length.
-    let engine = Engine::builder()
-        .model(model)
-        .probe(Some(Probe::open(folder.join("probe.safetensors"))?))
-        .policy(PolicyKind::trail(0.8))
-        .build()?;
+    let config = EngineConfig {
+        probe: Some(Probe::open(folder.join("probe.safetensors"))?),
+        policy: PolicyKind::trail(0.8),
+        ..EngineConfig::default()
+    };
+    let engine = Engine::new(model, config)?;
 
     // One request. Its events arrive in order; dropping the handle would cancel it.
     let mut text = TextStream::new(tokenizer);

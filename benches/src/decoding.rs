@@ -8,8 +8,8 @@ use trail_cli::Error;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cpu::{Compute, CpuOptions, Isa};
 use trail_runtime::engine::{
-    CollectedStep, EngineBuilder, Event, PolicyKind, Request, RequestHandle, SamplingParams,
-    StepObserver, StepOutcome, SteppedEngine,
+    CollectedStep, EngineConfig, Event, PolicyKind, QueueConfig, Request, RequestHandle,
+    SamplingParams, StepObserver, StepOutcome, SteppedEngine,
 };
 
 use crate::model::BenchModel;
@@ -126,17 +126,18 @@ impl Shape {
     }
 
     /// Settings of an engine for this workload on `bench`.
-    pub fn builder(&self, bench: &BenchModel) -> EngineBuilder {
+    pub fn config(&self, bench: &BenchModel) -> EngineConfig {
         let blocks_each = self.tokens().div_ceil(BLOCK_TOKENS);
-        bench
-            .builder()
+        EngineConfig {
             // Requests carry what the policy needs where there is no probe.
-            .replays(true)
-            .policy(PolicyKind::trail(0.8))
-            .max_running(self.batch)
-            .max_requests(self.batch)
-            .token_budget(self.rows())
-            .kv_blocks(Some(self.batch * blocks_each))
+            replays: true,
+            policy: PolicyKind::trail(0.8),
+            max_running: Some(self.batch),
+            token_budget: Some(self.rows()),
+            kv_blocks: Some(self.batch * blocks_each),
+            queue: QueueConfig { max_requests: self.batch, ..QueueConfig::default() },
+            ..bench.config()
+        }
     }
 }
 
@@ -157,12 +158,13 @@ impl Decoding {
     /// Builds the engine with `build` and prefills the first prompts.
     pub fn new(
         shape: Shape,
-        builder: EngineBuilder,
+        config: EngineConfig,
         vocab: usize,
-        build: impl FnOnce(EngineBuilder) -> Result<SteppedEngine, String>,
+        build: impl FnOnce(EngineConfig) -> Result<SteppedEngine, String>,
     ) -> Result<Decoding, String> {
         let stats = Shared::default();
-        let engine = build(builder.observer(stats.clone()))?;
+        let observer = Some(Box::new(stats.clone()) as _);
+        let engine = build(EngineConfig { observer, ..config })?;
         let mut decoding = Decoding {
             engine,
             shape,

@@ -11,7 +11,7 @@ use trail_platform::topology::ranges;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};
-use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
+use trail_runtime::engine::{ComputeDevice, CpuSettings, CudaSettings, EngineConfig};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
 
 /// Most requests of a batch, as in the engine.
@@ -117,19 +117,22 @@ impl BenchModel {
     }
 
     /// Settings of an engine that runs the model as the options say.
-    pub fn builder(&self) -> EngineBuilder {
-        Engine::builder()
-            .model(self.model.clone())
-            .threads(Some(self.threads))
-            .pin(self.cpu.cpu_strict)
-            .isa(self.cpu.isa)
-            .compute(self.cpu.compute)
-            .repack(self.cpu.repack)
-            .kv_dtype(self.cpu.kv_dtype)
-            .device(self.device)
-            .cuda(self.settings)
+    pub fn config(&self) -> EngineConfig {
+        EngineConfig {
+            device: self.device,
+            cpu: CpuSettings {
+                threads: Some(self.threads),
+                pin: self.cpu.cpu_strict,
+                isa: self.cpu.isa,
+                compute: self.cpu.compute,
+                repack: self.cpu.repack,
+            },
+            cuda: self.settings,
             // Steps are as large as the benchmark asks for.
-            .max_gap(Duration::ZERO)
+            max_gap: Some(Duration::ZERO),
+            kv_dtype: self.cpu.kv_dtype,
+            ..EngineConfig::default()
+        }
     }
 
     /// Refuses sizes whose buffers, `copies` times, would exceed the memory that is available.

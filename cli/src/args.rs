@@ -254,10 +254,10 @@ impl EngineArgs {
     pub(crate) fn scheduler_bounds(&self) -> SchedulerConfig {
         let default = SchedulerConfig::default();
         SchedulerConfig {
-            max_passed_over: self.max_passed_over.unwrap_or(default.max_passed_over),
-            max_blocked: self.max_blocked.unwrap_or(default.max_blocked),
+            max_skipped_steps: self.max_passed_over.unwrap_or(default.max_skipped_steps),
+            max_barrier_steps: self.max_blocked.unwrap_or(default.max_barrier_steps),
             reserve: match self.reserve {
-                Growth::Present => Reserve::Present,
+                Growth::Present => Reserve::None,
                 Growth::Mean => Reserve::Mean,
                 Growth::P90 => Reserve::P90,
             },
@@ -283,8 +283,8 @@ impl EngineArgs {
             // A decode is never short of a row.
             token_budget: or(self.token_budget, default.token_budget.max(max_running)),
             num_blocks: or(self.kv_blocks, default.num_blocks),
-            max_passed_over: bounds.max_passed_over,
-            max_blocked: bounds.max_blocked,
+            max_skipped_steps: bounds.max_skipped_steps,
+            max_barrier_steps: bounds.max_barrier_steps,
             reserve: bounds.reserve,
             refresh_tokens: bounds.refresh_tokens,
             preemption: self.preemption,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use trail_probe::Probe;
 use trail_runtime::cuda;
 use trail_runtime::engine::{
-    BuildError, Clock, ComputeDevice, DEFAULT_C, Engine, EngineBuilder, Needs, PolicyKind,
-    StepCost, SteppedEngine, load_step_cost,
+    BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig, Needs,
+    PolicyKind, QueueConfig, StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, Model, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
-use trail_scheduler::Preemption;
+use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
 use crate::args::{Device, EngineArgs, ModelArgs};
 use crate::error::Error;
@@ -135,7 +135,7 @@ impl Setup {
             ));
         }
         let policy = args.with_options(policy);
-        self.build(args, policy, args.max_requests, log, EngineBuilder::build)
+        self.build(args, policy, args.max_requests, log, Engine::new)
     }
 
     /// An engine with another policy and room for at least `max_requests` requests, and a decision
@@ -147,7 +147,7 @@ impl Setup {
         max_requests: usize,
         log: Option<&OutputFile>,
     ) -> Result<Engine, Error> {
-        self.build(args, policy, args.room_for(max_requests), log, EngineBuilder::build)
+        self.build(args, policy, args.room_for(max_requests), log, Engine::new)
     }
 
     /// The same by simulated time, stepped by its caller.
@@ -159,7 +159,9 @@ impl Setup {
         log: Option<&OutputFile>,
         clock: Arc<dyn Clock>,
     ) -> Result<SteppedEngine, Error> {
-        let build = |builder: EngineBuilder| builder.clock(clock.clone()).build_stepped();
+        let build = |model, config| {
+            SteppedEngine::new(model, EngineConfig { clock: Some(clock.clone()), ..config })
+        };
         self.build(args, policy, args.room_for(max_requests), log, build)
     }
 
@@ -169,13 +171,14 @@ impl Setup {
         policy: PolicyKind,
         max_requests: usize,
         log: Option<&OutputFile>,
-        build: impl Fn(EngineBuilder) -> Result<E, BuildError>,
+        build: impl Fn(Arc<Model>, EngineConfig) -> Result<E, BuildError>,
     ) -> Result<E, Error> {
         let device = args.device.resolve();
         let build_on = |device| {
-            let builder = self.build_on(device, args, policy, max_requests)?;
+            let mut config = self.config(device, args, policy, max_requests)?;
             let log = log.map(LogFile::create).transpose()?;
-            Ok::<_, Error>(build(log.into_iter().fold(builder, EngineBuilder::log)))
+            config.log = log.map(|log| Box::new(log) as Box<dyn LogSink>);
+            Ok::<_, Error>(build(self.model.clone(), config))
         };
         match build_on(device)? {
             // The GPU was not named by the user.
@@ -206,13 +209,13 @@ impl Setup {
         load_step_cost(path).map_err(Error::usage)
     }
 
-    fn build_on(
+    fn config(
         &self,
         device: ComputeDevice,
         args: &EngineArgs,
         policy: PolicyKind,
         max_requests: usize,
-    ) -> Result<EngineBuilder, Error> {
+    ) -> Result<EngineConfig, Error> {
         let cpu = device == ComputeDevice::Cpu;
         if let Some(dtype) = self.model.weights.quantized().filter(|_| !cpu) {
             notice(format_args!(
@@ -230,31 +233,35 @@ impl Setup {
             // TRAIL's filter is over bins.
             probe.fit = None;
         }
-        let builder = Engine::builder()
-            .model(self.model.clone())
-            .probe(probe)
-            .predictor(self.predictor()?)
-            .policy(policy)
-            .replays(self.replays)
-            .device(device)
-            .cuda(args.cuda())
-            .progress(progress::reporter())
-            .preemption(preemption)
-            .max_requests(max_requests)
-            .when_full(args.when_full())
-            .max_queue_bytes((args.max_queue_mib as u64) << 20)
-            .scheduler_bounds(args.scheduler_bounds())
-            .kv_blocks(args.kv_blocks)
-            .threads(args.threads)
-            .pin(args.cpu.cpu_strict)
-            .isa(args.cpu.isa)
-            .compute(args.cpu.compute)
-            .repack(args.cpu.repack)
-            .kv_dtype(args.cpu.kv_dtype);
-        let builder = args.max_running.into_iter().fold(builder, EngineBuilder::max_running);
-        let gap = args.max_gap_ms.map(|ms| Duration::from_millis(ms.into()));
-        let builder = gap.into_iter().fold(builder, EngineBuilder::max_gap);
-        Ok(args.token_budget.into_iter().fold(builder, EngineBuilder::token_budget))
+        let predictor = self.predictor()?;
+        Ok(EngineConfig {
+            probe,
+            predictor: predictor.map(|predictor| predictor as _),
+            policy,
+            replays: self.replays,
+            scheduler: SchedulerConfig { preemption, ..args.scheduler_bounds() },
+            device,
+            cpu: CpuSettings {
+                threads: args.threads,
+                pin: args.cpu.cpu_strict,
+                isa: args.cpu.isa,
+                compute: args.cpu.compute,
+                repack: args.cpu.repack,
+            },
+            cuda: args.cuda(),
+            max_running: args.max_running,
+            token_budget: args.token_budget,
+            max_gap: args.max_gap_ms.map(|ms| Duration::from_millis(ms.into())),
+            kv_blocks: args.kv_blocks,
+            kv_dtype: args.cpu.kv_dtype,
+            queue: QueueConfig {
+                max_requests,
+                max_bytes: (args.max_queue_mib as u64) << 20,
+                when_full: args.when_full(),
+            },
+            progress: Some(Box::new(progress::reporter())),
+            ..EngineConfig::default()
+        })
     }
 
     /// File of the probe, if there is one.

@@ -7,6 +7,9 @@ pub const MAX_BINS: usize = 64;
 /// Largest end of the last bin, tokens. Products with a number of bins are exact in `f64`.
 pub const MAX_TOKENS: u32 = 1 << 24;
 
+/// The fractions at which quantiles are taken.
+pub const QUANTILES: [f32; 3] = [0.1, 0.5, 0.9];
+
 /// Adjacent bins over 0..=max_tokens: bin i is [edges\[i\], edges\[i + 1\]), the last one closed.
 /// Every bin is at least one token wide, and the last edge is a whole number.
 #[derive(Clone, Copy, Debug, PartialEq)]

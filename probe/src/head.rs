@@ -22,12 +22,10 @@ use trail_platform::Isa;
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, ZERO, floats, floats_mut};
 use crate::packed::{HeadDtype, PAIR, Packed};
+pub use crate::partials::ROW_BLOCK;
 use crate::partials::{Partials, Region};
 use crate::softmax::softmax;
 use crate::weights::Weights;
-
-/// Rows of one task: a block of activations (96 KiB) and of hidden units (48 KiB) stays in L2.
-pub const ROW_BLOCK: usize = if cfg!(miri) { 3 } else { 96 };
 
 /// Inputs between two visits to the sums in memory.
 const K_BLOCK: usize = DEPTH_MAX;
@@ -233,6 +231,13 @@ impl Head {
             }
         }
         out.chunks_exact_mut(self.bins).for_each(softmax);
+    }
+}
+
+impl Partials {
+    /// Room for `max_rows` rows of `head` (about 210 KiB for each task of 96 rows).
+    pub fn new(head: &Head, max_rows: usize) -> Partials {
+        Partials::with_regions(head.tasks(max_rows), max_rows, head.output_panels())
     }
 }
 

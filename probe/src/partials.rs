@@ -7,9 +7,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::head::{Head, ROW_BLOCK};
 use crate::kernel::ROW_LINES;
 use crate::line::{Line, ZERO};
+
+/// Rows of one task: a block of activations (96 KiB) and of hidden units (48 KiB) stays in L2.
+pub const ROW_BLOCK: usize = if cfg!(miri) { 3 } else { 96 };
 
 /// The working memory of one task: a block of at most [`ROW_BLOCK`] rows times one chunk of hidden
 /// units.
@@ -29,15 +31,16 @@ pub struct Partials {
 }
 
 impl Partials {
-    /// Room for `max_rows` rows of `head` (about 210 KiB for each task of 96 rows).
-    pub fn new(head: &Head, max_rows: usize) -> Partials {
+    /// One region for each of `tasks` tasks, for up to `max_rows` rows with logits of `panels`
+    /// panels.
+    pub(crate) fn with_regions(tasks: usize, max_rows: usize, panels: usize) -> Partials {
         let rows = ROW_BLOCK.min(max_rows);
         let region = || Region {
             inputs: vec![ZERO; rows * ROW_LINES].into(),
             hidden: vec![ZERO; rows * ROW_LINES].into(),
-            logits: vec![ZERO; rows * head.output_panels()].into(),
+            logits: vec![ZERO; rows * panels].into(),
         };
-        Partials { regions: (0..head.tasks(max_rows)).map(|_| Mutex::new(region())).collect() }
+        Partials { regions: (0..tasks).map(|_| Mutex::new(region())).collect() }
     }
 
     /// The region of `task`. A mutex poisoned by a panic is used all the same: the next run

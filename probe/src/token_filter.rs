@@ -19,13 +19,12 @@ use std::ops::Range;
 use trail_platform::Isa;
 
 use crate::age::{AGES, age_class};
-use crate::bins::{Bins, MAX_BINS};
+use crate::bins::{Bins, MAX_BINS, QUANTILES};
 use crate::kernel::masses::{MassKernel, MassUpdate};
 use crate::lengths::Lengths;
 use crate::line::LANES;
 use crate::logarithm::{exp2, log2};
 use crate::smoothing::Outcome;
-use crate::tracker::QUANTILES;
 
 /// Mass of every length that is not exceeded, as a share of its mass in h: evidence that was wrong
 /// can be outweighed later.

@@ -3,12 +3,9 @@
 //! The probe owns them and is their only writer. Other parts receive an [`Estimate`], by value.
 //! Capacity is fixed at construction; nothing allocates after it.
 
-use crate::bins::Bins;
+use crate::bins::{Bins, QUANTILES};
 use crate::smoothing::{Distribution, Outcome, Smoother};
 use crate::token_filter::{Remaining, TokenFilter};
-
-/// The fractions of [`Estimate::quantiles`].
-pub const QUANTILES: [f32; 3] = [0.1, 0.5, 0.9];
 
 /// Estimate of one request's remaining output.
 #[derive(Clone, Copy, Debug, PartialEq)]

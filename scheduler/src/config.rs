@@ -30,10 +30,13 @@ pub struct SchedulerConfig {
     pub watermark: f32,
     /// Steps in which a request that finds no blocks may be skipped. After these it is a barrier:
     /// no request ranked behind it enters the batch. 0: a barrier at once, as in vLLM.
-    pub max_passed_over: u32,
+    // Decision logs keep the names of format version 2.
+    #[serde(rename = "max_passed_over")]
+    pub max_skipped_steps: u32,
     /// Steps for which such a barrier holds before requests behind it may enter again, at least 1.
     /// Higher: sooner admission of large requests, more idle blocks.
-    pub max_blocked: u32,
+    #[serde(rename = "max_blocked")]
+    pub max_barrier_steps: u32,
     /// Requests skipped within one step before the walk stops searching for one that fits, at least
     /// 1; also the most paused requests that `reclaim` visits in a step. Bounds the time of a plan.
     pub max_lookahead: u32,
@@ -79,15 +82,15 @@ impl Default for SchedulerConfig {
             num_blocks: 1024,
             max_context: 8192,
             watermark: 0.01,
-            max_passed_over: 64,
-            max_blocked: 256,
+            max_skipped_steps: 64,
+            max_barrier_steps: 256,
             max_lookahead: 16,
             preemption: Preemption::Recompute,
             host_blocks: 0,
             block_s: 0.0,
             token_s: 0.0,
             reclaim_steps: 8,
-            reserve: Reserve::Present,
+            reserve: Reserve::None,
             refresh_tokens: 1,
         }
     }
@@ -101,8 +104,8 @@ impl SchedulerConfig {
         within("token_budget", self.token_budget, self.max_running, u32::MAX)?;
         within("num_blocks", self.num_blocks, 1, u32::MAX / crate::BLOCK_TOKENS)?;
         within("max_context", self.max_context, 2, MAX_CONTEXT)?;
-        within("max_passed_over", self.max_passed_over, 0, u32::MAX / 2)?;
-        within("max_blocked", self.max_blocked, 1, u32::MAX / 2)?;
+        within("max_skipped_steps", self.max_skipped_steps, 0, u32::MAX / 2)?;
+        within("max_barrier_steps", self.max_barrier_steps, 1, u32::MAX / 2)?;
         within("max_lookahead", self.max_lookahead, 1, MAX_REQUESTS)?;
         within("host_blocks", self.host_blocks, 0, u32::MAX / crate::BLOCK_TOKENS)?;
         within("reclaim_steps", self.reclaim_steps, 0, MAX_CONTEXT)?;

@@ -16,7 +16,7 @@
 //!   requests and its own: it evicts no request, and is skipped until others have finished. A
 //!   resident request, and the first of the plan, need their present blocks alone.
 //! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may
-//!   enter; `max_passed_over`, `max_blocked` and `max_lookahead` bound that from both sides.
+//!   enter; `max_skipped_steps`, `max_barrier_steps` and `max_lookahead` bound that from both sides.
 //! * **Swapping.** A victim may be swapped out to the host (`swap`); its blocks are free only when
 //!   its transfer has ended. The request that needs them is skipped until then, and is *promised*
 //!   what it needs: those behind it get only what is free beyond that. The same holds where
@@ -48,6 +48,7 @@
 //! pinned computes rows in every step, and only a request that enters and ranks before it, by
 //! values that tokens alone change, takes its place: finitely often.
 
+mod growth;
 mod victims;
 
 use crate::decision::Action;
@@ -93,7 +94,7 @@ pub(crate) struct Fill<'a> {
     /// The best waiting request not visited yet.
     waiting: Option<Ranked>,
     /// True while requests outside the batch may enter it.
-    open: bool,
+    admits: bool,
     /// Requests that may still enter the batch in this walk.
     entries: u32,
     /// The last request that entered the batch.
@@ -119,7 +120,7 @@ impl Fill<'_> {
             running_end: scheduler.running.len(),
             paused: scheduler.paused.first(),
             waiting: scheduler.waiting.first(),
-            open: true,
+            admits: true,
             entries: scheduler.policy.max_entries(),
             entered: None,
             skipped: 0,
@@ -150,7 +151,7 @@ impl Fill<'_> {
     /// Chooses the next running requests as long as they precede all others and decode into a block
     /// that they hold, for which nothing else is to be decided: most rows of most steps.
     fn choose_decodes(&mut self) {
-        let idle = if self.open { better(self.paused, self.waiting) } else { None };
+        let idle = if self.admits { better(self.paused, self.waiting) } else { None };
         let end = self.running_end.min(self.running_first + self.places as usize);
         let Scheduler { running, requests, blocks, plan, chosen, .. } = &mut *self.scheduler;
         let next = &running[self.running_first..end];
@@ -163,7 +164,7 @@ impl Fill<'_> {
                 break;
             }
             request.planned = true;
-            request.passed_over = 0;
+            request.skipped_steps = 0;
             let start = request.computed;
             plan.recomputed_tokens += (start < request.computed_max) as u32;
             plan.rows.push(PlanRow { idx: ranked.idx, start, len: 1, sample: true });
@@ -180,7 +181,7 @@ impl Fill<'_> {
     fn next_ranked(&mut self) -> Option<Ranked> {
         let scheduler = &*self.scheduler;
         let running = scheduler.running[..self.running_end].get(self.running_first).copied();
-        let idle = if self.open { better(self.paused, self.waiting) } else { None };
+        let idle = if self.admits { better(self.paused, self.waiting) } else { None };
         let best = better(running, idle)?;
         match scheduler.requests[best.idx].phase {
             Phase::Running => self.running_first += 1,
@@ -197,7 +198,7 @@ impl Fill<'_> {
         let request = &self.scheduler.requests[idx];
         let len = request.uncomputed().min(self.rows_for_next());
         if len == 0 {
-            self.open = false;
+            self.admits = false;
             return;
         }
         let swapped = request.phase == Phase::Swapped;
@@ -276,7 +277,7 @@ impl Fill<'_> {
     /// its own. Residents keep growing into whatever is free.
     fn can_grow(&self, request: &RequestState, needed: u32, spare: u32) -> bool {
         let reserve = self.scheduler.config.reserve;
-        if reserve == Reserve::Present || request.resident() || self.is_first() {
+        if reserve == Reserve::None || request.resident() || self.is_first() {
             return true;
         }
         let growth = self.growth + reserve.growth(request);
@@ -304,7 +305,7 @@ impl Fill<'_> {
             self.growth += scheduler.config.reserve.growth(&scheduler.requests[idx]);
             self.entered = Some(idx);
             self.entries -= 1;
-            self.open &= self.entries > 0;
+            self.admits &= self.entries > 0;
         } else {
             self.kept += 1;
         }
@@ -317,7 +318,7 @@ impl Fill<'_> {
         }
         request.started = true;
         request.planned = true;
-        request.passed_over = 0;
+        request.skipped_steps = 0;
         scheduler.plan.recomputed_tokens += len.min(request.computed_max.saturating_sub(start));
         scheduler.plan.rows.push(row);
         scheduler.chosen.push(candidate);
@@ -329,12 +330,12 @@ impl Fill<'_> {
     fn skip(&mut self, idx: RequestIdx) {
         let config = &self.scheduler.config;
         let request = &mut self.scheduler.requests[idx];
-        request.passed_over += 1;
-        let barrier = request.passed_over > config.max_passed_over;
-        if request.passed_over >= config.max_passed_over + config.max_blocked {
-            request.passed_over = 0;
+        request.skipped_steps += 1;
+        let barrier = request.skipped_steps > config.max_skipped_steps;
+        if request.skipped_steps >= config.max_skipped_steps + config.max_barrier_steps {
+            request.skipped_steps = 0;
         }
-        self.open &= !barrier;
+        self.admits &= !barrier;
         self.pass();
     }
 
@@ -344,7 +345,7 @@ impl Fill<'_> {
         self.skipped += 1;
         let strict = self.scheduler.policy.strict_order();
         if strict || self.skipped >= self.scheduler.config.max_lookahead {
-            self.open = false;
+            self.admits = false;
         }
     }
 }

@@ -63,8 +63,8 @@ fn is_zero(tokens: &u32) -> bool {
 pub struct Prediction {
     /// Output tokens expected when `step` began, including the one that `step` samples.
     pub remaining: f32,
-    /// The 10 % quantile, tokens. No built-in policy uses the quantiles; a policy reads them in
-    /// [`RequestState::prediction`].
+    /// The 10 % quantile, tokens. `gittins` ranks by the quantiles, and [`crate::Reserve::P90`]
+    /// keeps blocks free by the last one; a policy reads them in [`RequestState::prediction`].
     pub p10: f32,
     /// The median, tokens.
     pub p50: f32,
@@ -125,8 +125,8 @@ pub struct RequestState {
     /// Output tokens since it last entered the batch, for policies with time slices.
     pub slice_tokens: u32,
     /// Steps in which it was skipped for want of blocks since it last entered the batch; see
-    /// [`crate::SchedulerConfig::max_passed_over`].
-    pub passed_over: u32,
+    /// [`crate::SchedulerConfig::max_skipped_steps`].
+    pub skipped_steps: u32,
     /// r of TRAIL: the first prediction of the whole output's tokens, fixed for life.
     pub first_prediction: Option<f32>,
     /// Expected remaining tokens, counted down by one per token since the prediction.

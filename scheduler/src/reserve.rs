@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::blocks_for;
 use crate::request::RequestState;
-use crate::scheduler::Scheduler;
 
 /// Growth for which free blocks are required when a request enters the batch from the queue: that
 /// of the running requests and its own. More: fewer evictions, smaller batches.
@@ -13,7 +12,9 @@ use crate::scheduler::Scheduler;
 pub enum Reserve {
     /// None beyond the watermark: blocks for the present tokens suffice.
     #[default]
-    Present,
+    // Decision logs keep the name of format version 2.
+    #[serde(rename = "present")]
+    None,
     /// The expected remaining tokens.
     Mean,
     /// The 90 % quantile of the remaining tokens; until the probe's first prediction the expected
@@ -26,26 +27,12 @@ impl Reserve {
     /// prediction: of all that `max_tokens` leaves.
     pub(crate) fn growth(self, request: &RequestState) -> u32 {
         let remaining = match self {
-            Reserve::Present => return 0,
+            Reserve::None => return 0,
             Reserve::Mean => request.remaining(),
             Reserve::P90 => request.remaining_p90(),
         };
         let most = request.max_tokens.saturating_sub(request.generated);
         let remaining = remaining.map_or(most, |tokens| tokens.ceil() as u32);
         blocks_for(request.tokens() + remaining) - blocks_for(request.tokens())
-    }
-}
-
-impl Scheduler {
-    /// Blocks of the predicted growth of the running requests and of those that are swapped in.
-    pub(crate) fn predicted_growth(&self) -> u32 {
-        let reserve = self.config.reserve;
-        if reserve == Reserve::Present {
-            return 0;
-        }
-        let running = self.running.iter().map(|ranked| ranked.idx);
-        let entering = self.swap_state.swapping_in().iter().copied();
-        let requests = running.chain(entering).map(|idx| &self.requests[idx]);
-        requests.filter(|request| !request.ended).map(|request| reserve.growth(request)).sum()
     }
 }

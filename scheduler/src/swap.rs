@@ -121,7 +121,7 @@ impl Scheduler {
     /// tokens.
     pub(crate) fn swap_in(&mut self, idx: RequestIdx) {
         self.requests.set_phase(idx, Phase::SwappingIn);
-        self.requests[idx].passed_over = 0;
+        self.requests[idx].skipped_steps = 0;
         self.swap_state.begin_in(idx);
         self.plan.swap_in.push(idx);
     }

@@ -60,7 +60,7 @@ fn admitted(reserve: Reserve, predicted: &[Option<f32>]) -> Vec<u32> {
 fn a_reserve_admits_what_fits_at_its_predicted_end() {
     // Of 10 blocks: 1 + 3 each, 4 at the end.
     let of_64 = [Some(48.0); 4];
-    assert_eq!(admitted(Reserve::Present, &of_64), [0, 1, 2, 3]);
+    assert_eq!(admitted(Reserve::None, &of_64), [0, 1, 2, 3]);
     assert_eq!(admitted(Reserve::Mean, &of_64), [0, 1]);
     assert_eq!(admitted(Reserve::P90, &of_64), [0, 1], "the expectation before the first probe");
     // A token more is a block more: 5 + 5, then 5 + 6.
@@ -74,7 +74,7 @@ fn a_reserve_admits_what_fits_at_its_predicted_end() {
 #[test]
 fn the_default_reserves_nothing_and_takes_every_prediction() {
     let default = SchedulerConfig::default();
-    assert_eq!((default.reserve, default.refresh_tokens), (Reserve::Present, 1));
+    assert_eq!((default.reserve, default.refresh_tokens), (Reserve::None, 1));
     let error = SchedulerConfig { refresh_tokens: 0, ..default }.validate().unwrap_err();
     assert!(matches!(error, ConfigError::OutOfRange { name: "refresh_tokens", .. }), "{error}");
 }
@@ -102,7 +102,7 @@ fn evictions(reserve: Reserve) -> u32 {
 
 #[test]
 fn a_reserve_avoids_the_eviction() {
-    assert!(evictions(Reserve::Present) > 0);
+    assert!(evictions(Reserve::None) > 0);
     assert_eq!(evictions(Reserve::Mean), 0);
 }
 
@@ -125,7 +125,7 @@ fn third_enters(reserve: Reserve) -> bool {
 #[test]
 fn the_p90_holds_back_what_the_mean_admits() {
     // Ends of 3 blocks each; with the quantile 6 + 6 + 3.
-    assert!(third_enters(Reserve::Present) && third_enters(Reserve::Mean));
+    assert!(third_enters(Reserve::None) && third_enters(Reserve::Mean));
     assert!(!third_enters(Reserve::P90));
 }
 
@@ -148,10 +148,10 @@ fn evicted_for(prompt_tokens: u32, reserve: Reserve, residents: &[(u32, f32)]) -
 fn a_better_ranked_request_evicts_only_as_the_first_of_the_plan() {
     // 2 and 8 blocks at present and at the end; the newcomer ranks between the two.
     let full = [(20, 1.0), (120, 4.0)];
-    assert_eq!(evicted_for(16, Reserve::Present, &full), 1);
+    assert_eq!(evicted_for(16, Reserve::None, &full), 1);
     assert_eq!(evicted_for(16, Reserve::Mean, &full), 0);
     // 9 blocks of 10; the newcomer ranks before them and needs 2.
-    for reserve in [Reserve::Present, Reserve::Mean, Reserve::P90] {
+    for reserve in [Reserve::None, Reserve::Mean, Reserve::P90] {
         assert_eq!(evicted_for(32, reserve, &[(140, 10.0)]), 1, "{reserve:?}");
     }
 }
@@ -159,7 +159,7 @@ fn a_better_ranked_request_evicts_only_as_the_first_of_the_plan() {
 #[test]
 fn a_rank_is_refreshed_every_n_tokens() {
     let ran = |refresh_tokens| {
-        let one = SchedulerConfig { max_running: 1, refresh_tokens, ..config(Reserve::Present) };
+        let one = SchedulerConfig { max_running: 1, refresh_tokens, ..config(Reserve::None) };
         let mut scheduler = scheduler(one, Trail::paper(1.0).policy());
         scheduler.submit(request(0, Some(40.0))).unwrap();
         scheduler.submit(request(1, Some(30.0))).unwrap();

@@ -157,8 +157,8 @@ fn a_request_skipped_too_often_becomes_a_barrier_for_bounded_steps() {
         max_running: 8,
         num_blocks: 4,
         token_budget: 200,
-        max_passed_over: 2,
-        max_blocked: 3,
+        max_skipped_steps: 2,
+        max_barrier_steps: 3,
         ..config()
     };
     let mut scheduler = scheduler(bounds, Box::new(Sjf));

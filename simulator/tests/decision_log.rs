@@ -43,7 +43,7 @@ fn config() -> SchedulerConfig {
 /// cancels, transfers and prefill limits.
 fn random_log(policy: PolicyKind, seed: u64, steps: u64) -> String {
     let (mut rng, lines) = (Rng::new(seed), Lines::default());
-    let reserve = [Reserve::Present, Reserve::Mean, Reserve::P90][seed as usize % 3];
+    let reserve = [Reserve::None, Reserve::Mean, Reserve::P90][seed as usize % 3];
     let config = SchedulerConfig { reserve, refresh_tokens: 1 + seed as u32 % 4, ..config() };
     let header = LogHeader { config, policy, max_gap_s: 0.1 };
     let mut scheduler =

@@ -58,6 +58,7 @@ const BANNED: &[Banned] = &[
     identifier("hows", "sampling parameters", &[]),
     identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
+    identifier("ticket", "request status", &[]),
 ];
 
 /// First words that make a comment a question or a riddle instead of a statement.

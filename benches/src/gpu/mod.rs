@@ -2,5 +2,7 @@
 
 pub mod limits;
 pub mod runner;
+pub mod values;
 
-pub use limits::{LimitArgs, at_least_one};
+pub use limits::LimitArgs;
+pub use values::at_least_one;

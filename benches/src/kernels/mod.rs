@@ -22,7 +22,7 @@ use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::cuda::{Code, Device};
 use trail_runtime::model::ModelConfig;
 
-use crate::gpu::limits::{above_zero, zero_or_more};
+use crate::gpu::values::{above_zero, zero_or_more};
 use crate::report::{Column, Group};
 use cases::{Case, Most};
 use forecast::{ForecastChip, Forecaster, Rates};

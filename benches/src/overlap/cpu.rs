@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use trail_platform::stats::{median, quantile};
-use trail_runtime::engine::EngineBuilder;
+use trail_runtime::engine::{EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
 use crate::decoding::{Decoding, Shape};
@@ -31,9 +31,11 @@ fn row(args: &OverlapArgs, bench: &BenchModel, batch: usize) -> Result<Value, St
     let macs: usize = streamed(&bench.model.weights).map(|tensor| tensor.rows * tensor.cols).sum();
     let mac_share = probe.head.macs() as f64 / macs as f64;
     let vocab = bench.model.config.vocab_size;
-    let build = |builder: EngineBuilder| builder.build_stepped().map_err(|error| error.to_string());
-    let mut without = Decoding::new(shape, shape.builder(bench), vocab, build)?;
-    let mut with = Decoding::new(shape, shape.builder(bench).probe(Some(probe)), vocab, build)?;
+    let build =
+        |config| SteppedEngine::new(bench.model.clone(), config).map_err(|error| error.to_string());
+    let mut without = Decoding::new(shape, shape.config(bench), vocab, build)?;
+    let probed = EngineConfig { probe: Some(probe), ..shape.config(bench) };
+    let mut with = Decoding::new(shape, probed, vocab, build)?;
     for decoding in [&mut without, &mut with] {
         decoding.steps(STEPS)?;
         decoding.take_stats();

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use trail_platform::stats::{median, quantile};
-use trail_runtime::backend::TapReceiver;
+use trail_runtime::backend::RowSink;
 use trail_runtime::cuda::{CudaBackend, TapMode};
-use trail_runtime::engine::BuiltBackend;
+use trail_runtime::engine::{BuiltBackend, EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
 use super::late::{CountsLate, LateSteps};
@@ -58,13 +58,14 @@ fn engine(
     };
     let late: LateSteps = Arc::new(Mutex::new(0));
     let counted = late.clone();
-    let builder = shape.builder(bench).probe(probe);
+    let config = EngineConfig { probe, ..shape.config(bench) };
     let vocab = bench.model.config.vocab_size;
-    let decoding = Decoding::new(shape, builder, vocab, |builder| {
-        let built = builder.build_stepped_with(|builder, model, probe| {
-            let mut options = builder.cuda_options(bench.ordinal(), model, probe.as_ref())?;
+    let decoding = Decoding::new(shape, config, vocab, |config| {
+        let model = bench.model.clone();
+        let built = SteppedEngine::with_backend(model, config, |config, model, probe| {
+            let mut options = config.cuda_options(bench.ordinal(), model, probe.as_ref())?;
             options.tap = mode;
-            let receiver = probe.map(|parts| parts.probe as Arc<dyn TapReceiver>);
+            let receiver = probe.map(|parts| parts.probe as Arc<dyn RowSink>);
             let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
             let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
             let backend = Box::new(CountsLate { inner: backend, late: counted });

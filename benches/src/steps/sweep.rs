@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use trail_platform::stats::median;
 use trail_runtime::engine::{
-    CollectedStep, ComputeDevice, Request, StepObserver, StepOutcome, StepWork, SteppedEngine,
+    CollectedStep, ComputeDevice, EngineConfig, Request, StepObserver, StepOutcome, StepWork,
+    SteppedEngine,
 };
 
 use crate::model::BenchModel;
@@ -41,12 +42,13 @@ impl StepObserver for LastWork {
 pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
     let last = LastWork::default();
     let probe = bench.probe().map_err(|error| error.to_string())?;
-    let mut engine = bench
-        .builder()
-        .probe(Some(probe))
-        .observer(last.clone())
-        .build_stepped()
-        .map_err(|error| error.to_string())?;
+    let config = EngineConfig {
+        probe: Some(probe),
+        observer: Some(Box::new(last.clone())),
+        ..bench.config()
+    };
+    let mut engine =
+        SteppedEngine::new(bench.model.clone(), config).map_err(|error| error.to_string())?;
     let longest = bench.model.config.max_context - OUTPUT_TOKENS as usize;
     let mut times: BTreeMap<[u64; 3], Vec<f64>> = BTreeMap::new();
     // The first repetition warms up.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, HiddenSink, Sampled, Step};
 use trail_runtime::cpu::CpuBackend;
-use trail_runtime::engine::{BuildError, BuiltBackend};
+use trail_runtime::engine::{BuildError, BuiltBackend, SteppedEngine};
 
 use super::lanes::{Recording, arrange};
-use super::record::{TracedTap, builder, record_steps};
+use super::record::{TracedTap, config, record_steps};
 use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
 use super::{RunInfo, SpanKind, Timeline};
@@ -20,20 +20,21 @@ use crate::model::BenchModel;
 pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     let sizes = Sizes::new(shape);
     let recorder = Arc::new(Recorder::new(bench.threads()));
-    let builder = builder(&sizes, bench)?;
+    let config = config(&sizes, bench)?;
     let (vocab, layers) = (bench.model.config.vocab_size, bench.model.config.num_layers);
     let (mut layer, mut isa) = (0, String::new());
     let traced = recorder.clone();
-    let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
-        let built = builder.build_stepped_with(|builder, model, probe| {
+    let smoothed = record_steps(sizes, vocab, &recorder, config, |config| {
+        let model = bench.model.clone();
+        let built = SteppedEngine::with_backend(model, config, |config, model, probe| {
             let probe = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?.probe;
             let tapped = probe.layers();
             layer = tapped.last();
             let tap = Arc::new(TracedTap::new(probe, traced.clone()));
-            let forward = builder.cpu_forward(model)?;
+            let forward = config.cpu_forward(model)?;
             isa = forward.isa().to_string();
             let kv_blocks = forward.options().num_blocks;
-            let receiver = tap.clone() as Arc<dyn TapReceiver>;
+            let receiver = tap.clone() as Arc<dyn HiddenSink>;
             let inner = CpuBackend::new(forward, Some((tapped, receiver)));
             let backend = Box::new(TracedBackend { inner, tap, recorder: traced });
             Ok(BuiltBackend { backend, kv_blocks, device: "cpu".into() })
@@ -58,7 +59,7 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     arrange(Recording { threads, smoothed, on_device: false }, run)
 }
 
-/// Completes the tracks: adds threads of the pool that never called [`TapReceiver::assist`], and
+/// Completes the tracks: adds threads of the pool that never called [`HiddenSink::assist`], and
 /// ends the engine's launch where its share of the forward pass begins. Sorted by name.
 fn complete(mut threads: Vec<Track>, count: usize) -> Vec<Track> {
     for worker in 1..count {

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trail_runtime::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use trail_runtime::backend::{Backend, Fault, RowSink, Sampled, Step};
 use trail_runtime::cuda::{Anchor, CudaBackend, StepTimes};
-use trail_runtime::engine::{BuildError, BuiltBackend, ProbeDevice};
+use trail_runtime::engine::{BuildError, BuiltBackend, EngineConfig, ProbeDevice, SteppedEngine};
 
 use super::lanes::{Recording, arrange};
-use super::record::{TracedTap, builder, record_steps};
+use super::record::{TracedTap, config, record_steps};
 use super::recorder::{Recorder, Stamp};
 use super::sizes::Sizes;
 use super::{RunInfo, SpanKind, Timeline};
@@ -24,18 +24,19 @@ pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
     let sizes = Sizes::new(shape);
     // One track more than probe threads: the engine's thread.
     let recorder = Arc::new(Recorder::new(settings.probe_threads.max(1) + 1));
-    let builder = builder(&sizes, bench)?.cuda(settings);
+    let config = EngineConfig { cuda: settings, ..config(&sizes, bench)? };
     let (vocab, layers) = (bench.model.config.vocab_size, bench.model.config.num_layers);
     let (mut layer, mut device) = (0, String::new());
     let error_s = Arc::new(Mutex::new(0.0));
     let (traced, traced_error_s) = (recorder.clone(), error_s.clone());
-    let smoothed = record_steps(sizes, vocab, &recorder, builder, |builder| {
-        let built = builder.build_stepped_with(|builder, model, probe| {
+    let smoothed = record_steps(sizes, vocab, &recorder, config, |config| {
+        let model = bench.model.clone();
+        let built = SteppedEngine::with_backend(model, config, |config, model, probe| {
             let parts = probe.ok_or_else(|| BuildError::Refused("no probe".into()))?;
             layer = parts.probe.layers().last();
-            let options = builder.cuda_options(bench.ordinal(), model, Some(&parts))?;
+            let options = config.cuda_options(bench.ordinal(), model, Some(&parts))?;
             let tap = Arc::new(TracedTap::new(parts.probe, traced.clone()));
-            let receiver = Some(tap as Arc<dyn TapReceiver>);
+            let receiver = Some(tap as Arc<dyn RowSink>);
             let mut inner = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
             device = inner.device_name().to_owned();
             let (kv_blocks, clock) = (inner.kv_blocks(), inner.trace()?);

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use half::bf16;
-use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
+use trail_runtime::backend::{HiddenSink, RowSink, TapPlan, TapRow};
 use trail_runtime::engine::{
-    CollectedStep, EngineBuilder, Event, LengthProbe, LoopPhase, PolicyKind, Request,
+    CollectedStep, EngineConfig, Event, LengthProbe, LoopPhase, PolicyKind, QueueConfig, Request,
     RequestHandle, SamplingParams, Smoothed, StepObserver, SteppedEngine,
 };
 
@@ -49,16 +49,17 @@ impl StepObserver for Phases {
 }
 
 /// Settings of the engine for `sizes`.
-pub fn builder(sizes: &Sizes, bench: &BenchModel) -> Result<EngineBuilder, String> {
+pub fn config(sizes: &Sizes, bench: &BenchModel) -> Result<EngineConfig, String> {
     let probe = bench.probe().map_err(|error| error.to_string())?;
-    Ok(bench
-        .builder()
-        .probe(Some(probe))
-        .policy(PolicyKind::trail(0.8))
-        .max_running(sizes.batch)
-        .max_requests(sizes.requests())
-        .token_budget(sizes.rows)
-        .kv_blocks(Some(sizes.blocks())))
+    Ok(EngineConfig {
+        probe: Some(probe),
+        policy: PolicyKind::trail(0.8),
+        max_running: Some(sizes.batch),
+        token_budget: Some(sizes.rows),
+        kv_blocks: Some(sizes.blocks()),
+        queue: QueueConfig { max_requests: sizes.requests(), ..QueueConfig::default() },
+        ..bench.config()
+    })
 }
 
 /// Prefills, decodes for a while, and records further steps. Returns the publications of their
@@ -67,12 +68,12 @@ pub fn record_steps(
     sizes: Sizes,
     vocab: usize,
     recorder: &Arc<Recorder>,
-    builder: EngineBuilder,
-    build: impl FnOnce(EngineBuilder) -> Result<SteppedEngine, String>,
+    config: EngineConfig,
+    build: impl FnOnce(EngineConfig) -> Result<SteppedEngine, String>,
 ) -> Result<Vec<(u64, Smoothed)>, String> {
     let published = Publications::default();
     let phases = Phases { recorder: recorder.clone(), published: published.clone() };
-    let mut engine = build(builder.observer(phases))?;
+    let mut engine = build(EngineConfig { observer: Some(Box::new(phases)), ..config })?;
     let mut handles = Vec::new();
     for index in 0..sizes.requests() {
         let runs = index < sizes.batch;
@@ -131,12 +132,23 @@ impl TracedTap {
         staged.1.filter(|_| staged.0 == step)
     }
 
+    /// Runs a task of the probe, if there is one, and stamps it.
+    fn traced_task(&self) -> bool {
+        self.recorder.register_thread();
+        let begin = Instant::now();
+        let assisted = RowSink::assist(&*self.probe);
+        if assisted {
+            self.recorder.stamp(SpanKind::Head, self.step(), begin);
+        }
+        assisted
+    }
+
     fn set(&self, step: u64, copied: Option<(Instant, Instant)>) {
         *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = (step, copied);
     }
 }
 
-impl TapReceiver for TracedTap {
+impl HiddenSink for TracedTap {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         let begin = Instant::now();
         self.set(step, None);
@@ -144,6 +156,12 @@ impl TapReceiver for TracedTap {
         self.set(step, Some((begin, Instant::now())));
     }
 
+    fn assist(&self) -> bool {
+        self.traced_task()
+    }
+}
+
+impl RowSink for TracedTap {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let begin = Instant::now();
         self.set(step, None);
@@ -157,20 +175,14 @@ impl TapReceiver for TracedTap {
         self.recorder.stamp(SpanKind::Head, self.step(), begin);
     }
 
-    fn assist(&self) -> bool {
-        self.recorder.register_thread();
-        let begin = Instant::now();
-        let assisted = self.probe.assist();
-        if assisted {
-            self.recorder.stamp(SpanKind::Head, self.step(), begin);
-        }
-        assisted
-    }
-
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begin = Instant::now();
         self.probe.publish_probabilities(step, rows, probabilities);
         self.recorder.stamp(SpanKind::Smooth, step, begin);
+    }
+
+    fn assist(&self) -> bool {
+        self.traced_task()
     }
 
     fn fail(&self) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::EncoderError;
+use crate::error::EncoderError;
 
 /// Digits of a fingerprint.
 const FINGERPRINT: usize = 32;

@@ -9,38 +9,21 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod error;
 mod files;
 mod forward;
 mod weights;
 
-use std::fmt;
 use std::path::Path;
 
 use trail_probe::predictor::Pooling;
 use trail_runtime::text::Tokenizer;
 
+pub use error::EncoderError;
+
 use config::Config;
 use files::Files;
 use weights::Weights;
-
-/// The reason for which an encoder cannot be used: one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncoderError(pub String);
-
-impl EncoderError {
-    /// An error about `file`.
-    fn of(file: &Path, why: String) -> EncoderError {
-        EncoderError(format!("{}: {}", file.display(), why))
-    }
-}
-
-impl fmt::Display for EncoderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for EncoderError {}
 
 /// Largest value of an embedding. Values are of the order of 1; sums of finite weights and inputs
 /// can be too large for f32, and so can the sum of an embedding's squares in a training.

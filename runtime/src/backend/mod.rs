@@ -4,7 +4,7 @@
 //! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one
 //! and know no engine. The values that cross this border: [`Batch`] (rows and block tables),
 //! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] tokens and tapped activations
-//! ([`TapReceiver`]) going up.
+//! ([`HiddenSink`], [`RowSink`]) going up.
 
 mod batch;
 mod fault;
@@ -22,7 +22,7 @@ pub use progress::Progress;
 pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
 pub use sampling_params::SamplingParams;
 pub use step::{SamplingInput, SamplingInputs, Step};
-pub use tap::{PromptRun, RequestKey, TapPlan, TapReceiver, TapRow};
+pub use tap::{HiddenSink, PromptRun, RequestKey, RowSink, TapPlan, TapRow};
 pub use tap_stage::TapStage;
 pub use transfers::Transfers;
 

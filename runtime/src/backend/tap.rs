@@ -1,4 +1,4 @@
-//! The tap: which rows of a step get a length prediction, and the interface that receives their
+//! The tap: which rows of a step get a length prediction, and the interfaces that receive their
 //! activations.
 //!
 //! [`TapPlan::fill`] decides once, for every backend. Source: TRAIL, section 3.1.
@@ -103,20 +103,26 @@ impl TapPlan {
     }
 }
 
-/// Receives tapped activations and turns them into predictions.
-///
-/// Per step, one thread hands the activations over: the CPU backend by
-/// [`TapReceiver::publish_hidden`] from within the forward pass, a device backend by
-/// [`TapReceiver::stage`] and [`TapReceiver::predict`] from a thread of its own, or by
-/// [`TapReceiver::publish_probabilities`] where the device ran the probe. Any thread may call
-/// [`TapReceiver::assist`].
-pub trait TapReceiver: Send + Sync {
+/// Takes tapped activations out of a forward pass on the CPU, and predicts from them.
+pub trait HiddenSink: Send + Sync {
     /// Takes the rows that `plan` names out of `hidden` `[rows of the batch, hidden]`, the residual
     /// stream after tapped layer number `at`, which are published in order; after the last one
-    /// makes their prediction tasks available to [`TapReceiver::assist`]. Returns before they have
-    /// run.
+    /// makes their prediction tasks available to [`HiddenSink::assist`]. Returns before they have
+    /// run. One thread publishes.
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]);
 
+    /// Runs one small task of a prediction (a few microseconds); false if there is none.
+    ///
+    /// A pool thread that has finished its share of a parallel region calls this while others have
+    /// not; in the last region all threads call it until it returns false.
+    fn assist(&self) -> bool;
+}
+
+/// Takes the tapped rows of a device, and predicts from them.
+///
+/// Per step, one thread of the backend hands the rows over: by [`RowSink::stage`] and
+/// [`RowSink::predict`], or by [`RowSink::publish_probabilities`] where the device ran the probe.
+pub trait RowSink: Send + Sync {
     /// Copies the staged `activations` `[rows.len(), hidden]` of `step`, of the only tapped layer.
     /// No prediction starts yet: the caller first checks that the device has not overwritten its
     /// staging buffer during the copy.
@@ -125,18 +131,15 @@ pub trait TapReceiver: Send + Sync {
     /// Predicts from the rows staged last; returns when all predictions are published.
     fn predict(&self);
 
-    /// Runs one small task of a prediction (a few microseconds); false if there is none.
-    ///
-    /// During a CPU forward pass, a pool thread that has finished its share of a parallel region
-    /// calls this while others have not; in the last region all threads call it until it returns
-    /// false.
-    fn assist(&self) -> bool;
-
-    /// Records that a thread which hands activations over has panicked: no more will come. A
-    /// caller that waits for predictions must see it.
-    fn fail(&self);
-
     /// Publishes predictions from `probabilities` `[rows.len(), bins]` that a device computed for
     /// `step`.
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]);
+
+    /// Runs one small task of a prediction (a few microseconds) on another thread than that of
+    /// [`RowSink::predict`]; false if there is none.
+    fn assist(&self) -> bool;
+
+    /// Records that a thread which hands rows over has panicked: no more will come. A caller that
+    /// waits for predictions must see it.
+    fn fail(&self);
 }

@@ -2,9 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use half::bf16;
-
-use super::{PromptRun, TapPlan, TapReceiver, TapRow};
+use super::{HiddenSink, PromptRun, TapPlan, TapRow};
 
 /// The tapped rows of one step, and running sums over the prompts.
 #[derive(Clone, Debug)]
@@ -103,29 +101,13 @@ impl TapStage {
     }
 }
 
-/// A stage alone keeps what a CPU's forward pass publishes, and predicts nothing.
-impl TapReceiver for Mutex<TapStage> {
+/// A stage alone keeps published rows, and predicts nothing.
+impl HiddenSink for Mutex<TapStage> {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         self.lock().unwrap_or_else(PoisonError::into_inner).take(step, at, plan, hidden);
     }
 
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
-        unreachable!("a device's call")
-    }
-
-    fn predict(&self) {
-        unreachable!("a device's call")
-    }
-
     fn assist(&self) -> bool {
         false
-    }
-
-    fn fail(&self) {
-        unreachable!("a device's call")
-    }
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
-        unreachable!("a device's call")
     }
 }

@@ -9,6 +9,7 @@ use super::buffers::{AttentionRows, Buffers, Split};
 use super::kernels::{Attention, AttentionScratch, Kernels, Packing, Softmax, partitions};
 use super::kv::KvShape;
 use super::linear::assist;
+use super::options::ITEMS_PER_THREAD;
 use super::regions::Regions;
 use super::shared::SharedMut;
 
@@ -104,7 +105,7 @@ impl Heads<'_> {
     /// whole tasks are enough for `num_workers` threads, or rows are prefilled.
     fn split(&self, tasks: &[AttentionRows], num_workers: usize, splits: &mut Vec<Split>) {
         splits.clear();
-        let is_few = tasks.len() * self.config.num_kv_heads < Split::ITEMS * num_workers;
+        let is_few = tasks.len() * self.config.num_kv_heads < ITEMS_PER_THREAD * num_workers;
         if num_workers > 1 && is_few && tasks.iter().all(|task| task.rows == 1) {
             for (task, &rows) in tasks.iter().enumerate() {
                 splits.extend(self.partitions(rows).map(|partition| Split { task, partition }));

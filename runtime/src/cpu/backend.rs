@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{CpuForward, Samplers, Tap};
-use crate::backend::{Backend, Fault, Sampled, Step, TapReceiver};
+use crate::backend::{Backend, Fault, HiddenSink, Sampled, Step};
 use trail_probe::TapLayers;
 
 /// Runs steps of one model on the CPU.
 pub struct CpuBackend {
     forward: CpuForward,
     samplers: Samplers,
-    tap: Option<(TapLayers, Arc<dyn TapReceiver>)>,
+    tap: Option<(TapLayers, Arc<dyn HiddenSink>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
     computed: Instant,
@@ -19,7 +19,7 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// A backend over `forward`. `tap`: the tapped layers and the receiver of their activations.
-    pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn TapReceiver>)>) -> Self {
+    pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn HiddenSink>)>) -> Self {
         let samplers = Samplers::new(&forward);
         let sampled = Vec::with_capacity(forward.options().max_segments);
         CpuBackend { forward, samplers, tap, sampled, computed: Instant::now() }

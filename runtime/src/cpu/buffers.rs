@@ -3,10 +3,10 @@
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
-use super::CpuOptions;
 use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing, Softmax, partitions};
+use super::kernels::{AttentionScratch, Packing};
 use super::narrow::{Narrow, NarrowKernels};
+use super::options::CpuOptions;
 
 /// Maximum rows of activations in one product. The slice that is multiplied with one block of
 /// weights (4 KiB per row) then stays in a core's L2. A multiple of every tile's rows.
@@ -61,25 +61,8 @@ pub(crate) struct AttentionRows {
 pub(crate) struct Split {
     /// Index of the task.
     pub(crate) task: usize,
-    /// See [`partitions`].
+    /// See [`partitions`](super::kernels::partitions).
     pub(crate) partition: usize,
-}
-
-impl Split {
-    /// Work items of a thread below which tasks are split, for load balance.
-    pub(crate) const ITEMS: usize = 4;
-
-    /// Most splits of a step, each of one KV head.
-    fn most(options: &CpuOptions) -> usize {
-        let longest = partitions(0, options.max_context.max(1) - 1, usize::MAX);
-        if options.threads > 1 { Split::ITEMS * options.threads * longest.len() } else { 0 }
-    }
-
-    /// Floats of the partial sums of a step, at most.
-    pub(crate) fn floats(config: &ModelConfig, options: &CpuOptions) -> usize {
-        let group = config.num_heads / config.num_kv_heads.max(1);
-        Split::most(options) * group * Softmax::stored_len(config.head_dim)
-    }
 }
 
 /// Activations that parallel regions pass on. `packed` rows are in [`Packing`] order and stride.
@@ -136,8 +119,8 @@ impl Buffers {
             logits: Aligned::zeroed(max_segments * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
-            splits: Vec::with_capacity(Split::most(options)),
-            partials: Aligned::reserved(Split::floats(config, options))?,
+            splits: Vec::with_capacity(options.max_splits()),
+            partials: Aligned::reserved(options.partial_floats(config))?,
             wanted: Vec::with_capacity(max_segments),
         })
     }

@@ -9,7 +9,7 @@ use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
 use super::kernels::{Kernels, Packing, Product, Q8Product, pairs_of};
 use super::narrow::{Narrow, NarrowKernel};
 use super::shared::SharedMut;
-use crate::backend::TapReceiver;
+use crate::backend::HiddenSink;
 
 /// `x . weights^T`.
 #[derive(Clone, Copy)]
@@ -91,7 +91,7 @@ impl Linear<'_> {
         &self,
         pool: &mut Pool,
         scratch: &mut [WorkerScratch],
-        side: Option<&dyn TapReceiver>,
+        side: Option<&dyn HiddenSink>,
         put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
     ) {
         let step = self.item_cols(pool.num_workers());
@@ -112,6 +112,6 @@ impl Linear<'_> {
 }
 
 /// Returns the work of a worker that has no item left: one side task per call.
-pub(super) fn assist(side: Option<&dyn TapReceiver>) -> impl Fn() -> bool + Sync {
+pub(super) fn assist(side: Option<&dyn HiddenSink>) -> impl Fn() -> bool + Sync {
     move || side.is_some_and(|receiver| receiver.assist())
 }

@@ -4,7 +4,7 @@
 //! the batch, or one KV head with some rows of a request. An item computes into its worker's
 //! scratch, then copies the result to its destination, which no other item writes.
 
-use crate::backend::{Batch, TapReceiver};
+use crate::backend::{Batch, HiddenSink};
 use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
@@ -30,7 +30,7 @@ pub(super) struct Regions<'a> {
     pub(super) buffers: &'a mut Buffers,
     pub(super) scratch: &'a mut [WorkerScratch],
     /// Receiver of the tap, after it was published: its side tasks run in idle time.
-    pub(super) side: Option<&'a dyn TapReceiver>,
+    pub(super) side: Option<&'a dyn HiddenSink>,
 }
 
 impl<'a> Regions<'a> {
@@ -294,7 +294,7 @@ impl CpuForward {
 /// faster.
 fn for_each_row(
     pool: &mut Pool,
-    side: Option<&dyn TapReceiver>,
+    side: Option<&dyn HiddenSink>,
     rows: usize,
     width: usize,
     one: impl Fn(usize, usize) + Sync,

@@ -1,6 +1,6 @@
 //! The tap of one forward pass.
 
-use crate::backend::{TapPlan, TapReceiver};
+use crate::backend::{HiddenSink, TapPlan};
 
 /// A tap of the residual stream after one transformer layer.
 #[derive(Clone, Copy)]
@@ -14,5 +14,5 @@ pub struct Tap<'a> {
     /// Rows to stage.
     pub plan: &'a TapPlan,
     /// Receiver of the activations, and source of side tasks.
-    pub receiver: &'a dyn TapReceiver,
+    pub receiver: &'a dyn HiddenSink,
 }

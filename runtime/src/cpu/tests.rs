@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use half::bf16;
 use trail_platform::Rng;
 
 use super::kernels::PairKernels;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
-use crate::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
+use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
 
@@ -299,25 +298,9 @@ struct Recorder {
     tasks: AtomicUsize,
 }
 
-impl TapReceiver for Recorder {
+impl HiddenSink for Recorder {
     fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, hidden: &[f32]) {
         self.published.lock().unwrap().push(hidden.to_vec());
-    }
-
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
-        unreachable!("a device's call")
-    }
-
-    fn predict(&self) {
-        unreachable!("a device's call")
-    }
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
-        unreachable!("a device's call")
-    }
-
-    fn fail(&self) {
-        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {

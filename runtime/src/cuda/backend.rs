@@ -13,7 +13,7 @@ use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
 use crate::backend::Sampled;
-use crate::backend::{Backend, Fault, Progress, Step, TapReceiver, Transfers};
+use crate::backend::{Backend, Fault, Progress, RowSink, Step, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUdeviceptr;
@@ -89,7 +89,7 @@ struct Pending {
 pub struct CudaBackend {
     // Dropped first: the threads look at what the executor owns.
     threads: Option<Threads>,
-    receiver: Option<Arc<dyn TapReceiver>>,
+    receiver: Option<Arc<dyn RowSink>>,
     mode: TapMode,
     // Before the pool that it copies.
     swap: Option<Swap>,
@@ -110,7 +110,7 @@ impl CudaBackend {
     pub fn new(
         model: &Model,
         options: &CudaOptions,
-        receiver: Option<Arc<dyn TapReceiver>>,
+        receiver: Option<Arc<dyn RowSink>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);

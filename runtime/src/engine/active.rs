@@ -6,9 +6,9 @@ use trail_scheduler::NewRequest;
 
 use super::event::FinishReason;
 use super::event_channel::EventSender;
-use super::handle::Ticket;
+use super::queue_permit::QueuePermit;
 use super::request::Request;
-use super::submit_queue::QueuePlace;
+use super::request_status::RequestStatus;
 
 /// Tokens for which a request reserves memory when it is first scheduled; buffers of longer answers
 /// grow by doubling. A waiting request has no buffers but its prompt.
@@ -34,8 +34,8 @@ pub(super) struct ActiveRequest {
     pub(super) tapped_step: u64,
     /// True once the request was scheduled, so that its buffers are reserved.
     is_started: bool,
-    pub(super) ticket: Arc<Ticket>,
-    pub(super) place: QueuePlace,
+    pub(super) status: Arc<RequestStatus>,
+    pub(super) permit: QueuePermit,
     pub(super) events: EventSender,
 }
 
@@ -50,8 +50,8 @@ impl ActiveRequest {
     pub(super) fn new(
         mut request: Request,
         new: NewRequest,
-        ticket: Arc<Ticket>,
-        place: QueuePlace,
+        status: Arc<RequestStatus>,
+        permit: QueuePermit,
         events: EventSender,
     ) -> Self {
         let prompt_len = request.own_prompt().len();
@@ -65,8 +65,8 @@ impl ActiveRequest {
             predicted_step: 0,
             tapped_step: 0,
             is_started: false,
-            ticket,
-            place,
+            status,
+            permit,
             events,
             request,
         }
@@ -101,9 +101,9 @@ impl ActiveRequest {
         self.events.prediction(generated, remaining);
     }
 
-    /// Gives the place back, then sends the last event.
+    /// Releases the permit, then sends the last event.
     pub(super) fn finish(self, reason: FinishReason) {
-        drop(self.place);
+        drop(self.permit);
         self.events.finish(reason);
     }
 

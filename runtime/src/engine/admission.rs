@@ -30,6 +30,34 @@ impl WhenFull {
     }
 }
 
+/// Default of [`QueueConfig::max_requests`].
+pub const DEFAULT_MAX_REQUESTS: usize = 4096;
+
+/// Default of [`QueueConfig::max_bytes`]: 512 MiB.
+pub const DEFAULT_MAX_QUEUE_BYTES: u64 = 512 << 20;
+
+/// Bounds on the requests in the engine at once, running and waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Number of requests.
+    pub max_requests: usize,
+    /// Bytes of their prompts and other parameters. Memory of answers is not counted: a request
+    /// reserves it when it first runs.
+    pub max_bytes: u64,
+    /// Treatment of a request beyond `max_requests`.
+    pub when_full: WhenFull,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        QueueConfig {
+            max_requests: DEFAULT_MAX_REQUESTS,
+            max_bytes: DEFAULT_MAX_QUEUE_BYTES,
+            when_full: WhenFull::default(),
+        }
+    }
+}
+
 /// The reason for which a request was not accepted: one line, with what to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubmitError {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::cpu::{Compute, Isa};
+
 /// A compute device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeDevice {
@@ -18,7 +20,7 @@ pub enum ComputeDevice {
 }
 
 impl ComputeDevice {
-    /// Default of [`super::EngineBuilder::max_running`].
+    /// Default of [`super::EngineConfig::max_running`].
     pub fn default_max_running(self) -> usize {
         match self {
             ComputeDevice::Cpu => 8,
@@ -26,7 +28,7 @@ impl ComputeDevice {
         }
     }
 
-    /// Default of [`super::EngineBuilder::token_budget`]. On a GPU large enough to be bound by
+    /// Default of [`super::EngineConfig::token_budget`]. On a GPU large enough to be bound by
     /// matrix units, and small enough that decodes beside a prompt do not wait for long.
     pub fn default_token_budget(self) -> usize {
         match self {
@@ -35,7 +37,7 @@ impl ComputeDevice {
         }
     }
 
-    /// Default of [`super::EngineBuilder::max_gap`]. On the CPU a full step of a long prompt takes
+    /// Default of [`super::EngineConfig::max_gap`]. On the CPU a full step of a long prompt takes
     /// seconds; on a GPU the token budget bounds it.
     pub fn default_max_gap(self) -> Duration {
         match self {
@@ -97,6 +99,22 @@ impl FromStr for ProbeDevice {
             other => Err(format!("unknown probe device '{other}': choose cpu or gpu")),
         }
     }
+}
+
+/// Use of the CPU by its backend; a GPU ignores it, but for `pin` and `repack`, which it refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuSettings {
+    /// Threads of the forward pass, the engine's own included; default: all cores.
+    pub threads: Option<usize>,
+    /// Pin each thread to a CPU of its own: see [`placement`](crate::cpu::placement).
+    pub pin: bool,
+    /// Instruction set of the kernels; default: the best that is safe to choose.
+    pub isa: Isa,
+    /// Arithmetic of products with quantized and bf16 weights.
+    pub compute: Compute,
+    /// Copy quantized weights into the order in which products read them: faster, for as much
+    /// memory as they take in the file. Refused with [`Compute::Exact`].
+    pub repack: bool,
 }
 
 /// How a CUDA device is used; nothing of it matters to the CPU.

@@ -13,8 +13,8 @@ use crossbeam_utils::sync::{Parker, Unparker};
 
 use super::event::{Event, FinishReason};
 use super::event_log::{LogReader, LogWriter, event_log};
-use super::handle::Ticket;
 use super::request::Notify;
+use super::request_status::RequestStatus;
 
 /// Bits of an event's word below its kind: id or count, and a value of 32 bits.
 const KIND_SHIFT: u32 = 61;
@@ -32,9 +32,9 @@ fn word(kind: u64, id: u32, value: u32) -> NonZeroU64 {
     NonZeroU64::new(word).expect("no kind is 0")
 }
 
-/// Creates the channel of the request of `ticket`. `notify` is called after every event.
+/// Creates the channel of the request of `status`. `notify` is called after every event.
 pub(super) fn event_channel(
-    ticket: Arc<Ticket>,
+    status: Arc<RequestStatus>,
     notify: Option<Notify>,
 ) -> (EventSender, EventReceiver) {
     let (writer, reader) = event_log();
@@ -44,9 +44,9 @@ pub(super) fn event_channel(
         reader: parker.unparker().clone(),
         notify,
         preemptions: Preemptions::default(),
-        ticket: ticket.clone(),
+        status: status.clone(),
     };
-    (sender, EventReceiver { log: reader, parker, is_finished: false, ticket })
+    (sender, EventReceiver { log: reader, parker, is_finished: false, status })
 }
 
 /// Preemptions since the last token.
@@ -66,7 +66,7 @@ pub(super) struct EventSender {
     reader: Unparker,
     notify: Option<Notify>,
     preemptions: Preemptions,
-    ticket: Arc<Ticket>,
+    status: Arc<RequestStatus>,
 }
 
 impl EventSender {
@@ -123,7 +123,7 @@ impl EventSender {
     }
 
     fn end(&mut self, reason: FinishReason) {
-        if self.ticket.finish(reason) {
+        if self.status.finish(reason) {
             self.send_preemptions();
             self.send(word(FINISHED, 0, 0));
         }
@@ -142,7 +142,7 @@ pub(super) struct EventReceiver {
     parker: Parker,
     /// Set once `Finished` was handed out.
     is_finished: bool,
-    ticket: Arc<Ticket>,
+    status: Arc<RequestStatus>,
 }
 
 impl EventReceiver {
@@ -158,7 +158,7 @@ impl EventReceiver {
             PREEMPTED => Event::Preempted { evicted: value != 0, times: id },
             _ => {
                 self.is_finished = true;
-                let reason = self.ticket.finish_reason().unwrap_or(FinishReason::Shutdown);
+                let reason = self.status.finish_reason().unwrap_or(FinishReason::Shutdown);
                 Event::Finished { reason }
             }
         })
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn channel() -> (EventSender, EventReceiver) {
-        event_channel(Arc::new(Ticket::new()), None)
+        event_channel(Arc::new(RequestStatus::new()), None)
     }
 
     #[test]

@@ -1,59 +1,12 @@
 //! The caller's end of a request.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::event::{Event, FinishReason};
+use super::event::Event;
 use super::event_channel::EventReceiver;
+use super::request_status::RequestStatus;
 use super::submit_queue::SubmitQueue;
-
-/// [`Ticket::idx`] before admission.
-const NO_INDEX: u32 = u32::MAX;
-
-/// State of one request that caller and engine share.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    /// Index of the request after admission; `NO_INDEX` before.
-    idx: AtomicU32,
-    /// The caller no longer wants the answer.
-    cancelled: AtomicBool,
-    /// Set when the engine ends the request.
-    finished: OnceLock<FinishReason>,
-}
-
-impl Ticket {
-    pub(super) fn new() -> Self {
-        Ticket {
-            idx: AtomicU32::new(NO_INDEX),
-            cancelled: AtomicBool::new(false),
-            finished: OnceLock::new(),
-        }
-    }
-
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
-    }
-
-    pub(super) fn admit(&self, idx: u32) {
-        self.idx.store(idx, Ordering::Release);
-    }
-
-    /// Records the end of the request. Returns false if it has ended before.
-    pub(super) fn finish(&self, reason: FinishReason) -> bool {
-        self.finished.set(reason).is_ok()
-    }
-
-    pub(super) fn finish_reason(&self) -> Option<FinishReason> {
-        self.finished.get().copied()
-    }
-
-    /// Index of the request if it is admitted and not finished.
-    pub(super) fn live_idx(&self) -> Option<u32> {
-        let idx = self.idx.load(Ordering::Acquire);
-        (idx != NO_INDEX && self.finish_reason().is_none()).then_some(idx)
-    }
-}
 
 /// The events of one request. Every event arrives, however late it is read, and
 /// [`Event::Finished`] is always the last one. Dropping the handle cancels the request.
@@ -63,7 +16,7 @@ pub struct RequestHandle {
     pub(super) id: u64,
     pub(super) initial_prediction: Option<f32>,
     pub(super) events: Mutex<EventReceiver>,
-    pub(super) ticket: Arc<Ticket>,
+    pub(super) status: Arc<RequestStatus>,
     pub(super) queue: Arc<SubmitQueue>,
 }
 
@@ -103,9 +56,8 @@ impl RequestHandle {
     /// Asks the engine to stop. The events generated so far still arrive, then
     /// `Finished { reason: Cancelled }`, unless the answer was complete already.
     pub fn cancel(&self) {
-        let first = !self.ticket.cancelled.swap(true, Ordering::AcqRel);
-        if first && self.ticket.finish_reason().is_none() {
-            self.queue.cancel(self.ticket.clone());
+        if self.status.cancel() && self.status.finish_reason().is_none() {
+            self.queue.cancel(self.status.clone());
         }
     }
 

@@ -3,9 +3,8 @@
 //! One protocol for both backends:
 //!
 //! 1. After layer k the rows with a prediction ([`TapPlan`]) are copied to the stage, and the tasks
-//!    of the probe's MLP become claimable: by [`TapReceiver::publish_hidden`] on the engine's
-//!    thread of the CPU backend, by [`TapReceiver::stage`] and [`TapReceiver::predict`] for a
-//!    device.
+//!    of the probe's MLP become claimable: by [`HiddenSink::publish_hidden`] on the engine's
+//!    thread of the CPU backend, by [`RowSink::stage`] and [`RowSink::predict`] for a device.
 //! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
 //!    the device backend's own. The thread that finishes the last task smooths every row and
 //!    publishes it to its request's [`Cell`].
@@ -22,7 +21,7 @@ use half::bf16;
 use trail_probe::{Cell, Head, Partials, Probe, Reading, TapLayers, Tracker};
 
 use super::task_claims::TaskClaims;
-use crate::backend::{TapPlan, TapReceiver, TapRow, TapStage};
+use crate::backend::{HiddenSink, RowSink, TapPlan, TapRow, TapStage};
 
 /// Publication of a step's predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-impl TapReceiver for LengthProbe {
+impl HiddenSink for LengthProbe {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         if plan.is_empty() {
             return;
@@ -185,6 +184,12 @@ impl TapReceiver for LengthProbe {
         }
     }
 
+    fn assist(&self) -> bool {
+        self.run_task()
+    }
+}
+
+impl RowSink for LengthProbe {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let activations = activations.iter().map(|value| value.to_f32());
         self.stage.write().expect("no task panicked").fill(step, rows, activations);
@@ -205,14 +210,14 @@ impl TapReceiver for LengthProbe {
         }
     }
 
-    fn assist(&self) -> bool {
-        self.run_task()
-    }
-
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begun = Instant::now();
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
         self.publish(&mut posteriors, begun, step, rows, Some(probabilities));
+    }
+
+    fn assist(&self) -> bool {
+        self.run_task()
     }
 
     fn fail(&self) {

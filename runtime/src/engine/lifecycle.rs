@@ -87,8 +87,8 @@ impl Lifecycle {
             self.admit(active, scheduler);
         }
         self.shed(scheduler, swaps);
-        while let Some(ticket) = self.inbox.next_cancel() {
-            if let Some(idx) = ticket.live_idx() {
+        while let Some(status) = self.inbox.next_cancel() {
+            if let Some(idx) = status.live_idx() {
                 any = true;
                 self.end(RequestIdx(idx), FinishReason::Cancelled, scheduler, swaps);
             }
@@ -108,13 +108,13 @@ impl Lifecycle {
     }
 
     fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut LoggedScheduler) {
-        if active.ticket.is_cancelled() {
+        if active.status.is_cancelled() {
             active.finish(FinishReason::Cancelled);
             return;
         }
         // `Engine::submit` made the same check, and the queue bounds the number of requests.
         let idx = scheduler.submit(active.new).expect("submit() checked the request");
-        active.ticket.admit(idx.0);
+        active.status.admit(idx.0);
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
         self.requests[idx.index()] = Some(active);
     }
@@ -159,7 +159,7 @@ impl Lifecycle {
             active.tokens.push(token.id);
             active.events.token(token.id, token.logprob);
             generated += 1;
-            let cancelled = active.ticket.is_cancelled().then_some(FinishReason::Cancelled);
+            let cancelled = active.status.is_cancelled().then_some(FinishReason::Cancelled);
             if let Some(reason) = active.ends_with(token.id, &self.eos_tokens).or(cancelled) {
                 self.ended.push((idx, reason));
             }
@@ -199,17 +199,17 @@ impl Lifecycle {
             }
         }
         add(&counters.finished, 1);
-        let ActiveRequest { place, events, .. } = *active;
+        let ActiveRequest { permit, events, .. } = *active;
         match finished {
-            Finished::Now => drop(place),
+            Finished::Now => drop(permit),
             Finished::Forget => {
                 swaps.forget(idx);
-                drop(place);
+                drop(permit);
             }
-            Finished::AfterTransfer => swaps.keep_place(idx, place),
+            Finished::AfterTransfer => swaps.keep_permit(idx, permit),
         }
         counters.set_load(scheduler, self.queue.live());
-        // Last: a caller that knows finds the place free and the counters up to date.
+        // Last: a caller that knows finds the permit released and the counters up to date.
         events.finish(reason);
     }
 

@@ -7,8 +7,9 @@
 mod active;
 mod admission;
 mod assemble;
-mod builder;
+mod build_backend;
 mod clock;
+mod config;
 mod device;
 mod event;
 mod event_channel;
@@ -23,7 +24,9 @@ mod observer;
 mod prediction_watch;
 mod predictions;
 mod prefill_pace;
+mod queue_permit;
 mod request;
+mod request_status;
 mod serve;
 mod stats;
 mod step_cost;
@@ -43,13 +46,13 @@ use std::thread::JoinHandle;
 use trail_probe::{LengthPredictor, Prompt};
 
 pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
-pub use admission::{SubmitError, WhenFull};
-pub use assemble::{BuiltBackend, MakeBackend, ProbeParts};
-pub use builder::{
-    BuildError, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, EngineBuilder, probe_fits,
+pub use admission::{
+    DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, QueueConfig, SubmitError, WhenFull,
 };
+pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
-pub use device::{ComputeDevice, CudaSettings, ProbeDevice};
+pub use config::{BuildError, EngineConfig, ProgressReporter, probe_fits};
+pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
 pub use handle::RequestHandle;
 pub use length_probe::{LengthProbe, Smoothed};
@@ -67,19 +70,20 @@ use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
 use event_channel::event_channel;
-use handle::Ticket;
+use queue_permit::QueuePermit;
+use request_status::RequestStatus;
 use stats::Counters;
-use submit_queue::{QueuePlace, SubmitQueue};
+use submit_queue::SubmitQueue;
 
 /// A running engine. Dropping it ends every request with [`FinishReason::Shutdown`].
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::{path::Path, sync::Arc};
-/// use trail_runtime::engine::{Engine, Event, Request};
+/// use trail_runtime::engine::{Engine, EngineConfig, Event, Request};
 /// use trail_runtime::model::Model;
 /// let model = Arc::new(Model::load(Path::new("assets/demo"))?);
-/// let engine = Engine::builder().model(model).build()?;
+/// let engine = Engine::new(model, EngineConfig::default())?;
 /// for event in engine.submit(Request::new(vec![1, 2, 3], 16))? {
 ///     if let Event::Token { id, .. } = event {
 ///         println!("{id}");
@@ -103,11 +107,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A builder with default settings.
-    pub fn builder() -> EngineBuilder {
-        EngineBuilder::default()
-    }
-
     /// Submits a request. Refused at once: requests that can never be served, and requests that
     /// find the engine full or broken down.
     pub fn submit(&self, mut request: Request) -> Result<RequestHandle, SubmitError> {
@@ -117,7 +116,8 @@ impl Engine {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut new = request.to_scheduler(id, self.clock.now_s());
         self.admission.check(&request, &new)?;
-        let place = QueuePlace::take(&self.queue, ActiveRequest::bytes(&request) as u64)?;
+        let bytes = ActiveRequest::bytes(&request) as u64;
+        let permit = QueuePermit::acquire(self.queue.usage(), bytes)?;
         let predict = || {
             let prompt = Prompt { ids: request.own_prompt(), hint: request.length_hint };
             let prediction = self.predictor.as_ref()?.predict(&prompt)?;
@@ -130,13 +130,13 @@ impl Engine {
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.
         new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
-        let ticket = Arc::new(Ticket::new());
-        let (sender, events) = event_channel(ticket.clone(), request.notify.take());
+        let status = Arc::new(RequestStatus::new());
+        let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
-        let active = ActiveRequest::new(request, new, ticket.clone(), place, sender);
+        let active = ActiveRequest::new(request, new, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
-        Ok(RequestHandle { id, initial_prediction, events, ticket, queue })
+        Ok(RequestHandle { id, initial_prediction, events, status, queue })
     }
 
     /// True if [`Engine::submit`] takes milliseconds, for a prediction.

@@ -43,7 +43,7 @@ impl StepLoop {
             match self.step()? {
                 StepOutcome::Ran => {}
                 StepOutcome::Transferring => {
-                    match (self.clock.simulated(), self.swaps.next_due_ns()) {
+                    match (self.clock.simulated(), self.swaps.next_completion_ns()) {
                         (Some(clock), Some(ns)) => clock.advance_to(ns),
                         _ => std::thread::park_timeout(TRANSFER_POLL),
                     }

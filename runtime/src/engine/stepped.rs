@@ -7,7 +7,7 @@ use super::event::FinishReason;
 use super::step_loop::{StepLoop, StepOutcome};
 use crate::backend::Fault;
 
-/// An engine that its caller steps, from [`super::EngineBuilder::build_stepped`].
+/// An engine that its caller steps.
 ///
 /// The low-level way to embed the engine: requests are submitted as to an [`Engine`], and each call
 /// of [`SteppedEngine::step`] plans, computes and sends one step on the calling thread. With a
@@ -17,10 +17,10 @@ use crate::backend::Fault;
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::{path::Path, sync::Arc};
-/// use trail_runtime::engine::{Engine, Event, Request, StepOutcome};
+/// use trail_runtime::engine::{EngineConfig, Event, Request, StepOutcome, SteppedEngine};
 /// use trail_runtime::model::Model;
 /// let model = Arc::new(Model::load(Path::new("assets/demo"))?);
-/// let mut engine = Engine::builder().model(model).build_stepped()?;
+/// let mut engine = SteppedEngine::new(model, EngineConfig::default())?;
 /// let answer = engine.submit(Request::new(vec![1, 2, 3], 16))?;
 /// while engine.step()? != StepOutcome::Idle {
 ///     while let Some(event) = answer.try_recv() {
@@ -30,15 +30,11 @@ use crate::backend::Fault;
 /// # Ok(()) }
 /// ```
 pub struct SteppedEngine {
-    engine: Engine,
+    pub(super) engine: Engine,
     pub(super) step_loop: StepLoop,
 }
 
 impl SteppedEngine {
-    pub(super) fn new(engine: Engine, step_loop: StepLoop) -> SteppedEngine {
-        SteppedEngine { engine, step_loop }
-    }
-
     /// Runs one iteration of the step loop.
     ///
     /// # Errors
@@ -59,7 +55,7 @@ impl SteppedEngine {
     /// caller advances the clock to it, or to an earlier arrival, after
     /// [`StepOutcome::Transferring`]. `None` without transfers, and by the wall clock.
     pub fn next_transfer_ns(&self) -> Option<u64> {
-        self.step_loop.swaps.next_due_ns()
+        self.step_loop.swaps.next_completion_ns()
     }
 }
 

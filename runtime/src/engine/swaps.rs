@@ -4,46 +4,46 @@
 use trail_scheduler::{LoggedScheduler, RequestIdx, Scheduler, Transferred};
 
 use super::clock::Clock;
-use super::submit_queue::QueuePlace;
+use super::queue_permit::QueuePermit;
 use crate::backend::{Backend, Fault, Transfers};
 
 /// The transfers of one engine.
 pub(super) struct Swaps {
     /// Requests whose transfer the backend has completed, and the scheduler has not heard of.
-    arrived: Vec<u32>,
+    completed: Vec<u32>,
     /// Requests whose host copy is to be released.
-    forgotten: Vec<u32>,
+    to_release: Vec<u32>,
     /// Under a simulated clock: when each transfer in flight completes, in order of completion.
-    due: Vec<(u32, u64)>,
-    /// By request index: places of requests that ended during a transfer, which holds their index.
-    places: Box<[Option<QueuePlace>]>,
+    completes_at: Vec<(u32, u64)>,
+    /// By request index: permits of requests that ended during a transfer, which holds their index.
+    permits: Box<[Option<QueuePermit>]>,
 }
 
 impl Swaps {
     /// Room for `max_requests` requests.
     pub(super) fn new(max_requests: usize) -> Swaps {
         Swaps {
-            arrived: Vec::with_capacity(max_requests),
-            forgotten: Vec::with_capacity(max_requests),
-            due: Vec::with_capacity(max_requests),
-            places: (0..max_requests).map(|_| None).collect(),
+            completed: Vec::with_capacity(max_requests),
+            to_release: Vec::with_capacity(max_requests),
+            completes_at: Vec::with_capacity(max_requests),
+            permits: (0..max_requests).map(|_| None).collect(),
         }
     }
 
-    /// Keeps the place of the request at `idx`, which has ended, until its transfer completes.
-    pub(super) fn keep_place(&mut self, idx: RequestIdx, place: QueuePlace) {
-        self.places[idx.index()] = Some(place);
+    /// Keeps the permit of the request at `idx`, which has ended, until its transfer completes.
+    pub(super) fn keep_permit(&mut self, idx: RequestIdx, permit: QueuePermit) {
+        self.permits[idx.index()] = Some(permit);
     }
 
-    /// Gives back the places of requests that ended during a transfer: the engine has stopped, and
+    /// Releases the permits of requests that ended during a transfer: the engine has stopped, and
     /// no transfer will be seen to complete.
     pub(super) fn abandon(&mut self) {
-        self.places.fill_with(|| None);
+        self.permits.fill_with(|| None);
     }
 
     /// Releases the host copy of `idx` at the next [`Swaps::poll`].
     pub(super) fn forget(&mut self, idx: RequestIdx) {
-        self.forgotten.push(idx.0);
+        self.to_release.push(idx.0);
     }
 
     /// Reports completed transfers to the scheduler and releases host copies. Returns whether a
@@ -55,28 +55,28 @@ impl Swaps {
         clock: &dyn Clock,
     ) -> Result<bool, Fault> {
         let Some(transfers) = backend.transfers() else { return Ok(false) };
-        self.forgotten.drain(..).for_each(|idx| transfers.forget(idx));
-        transfers.finished(&mut self.arrived)?;
+        self.to_release.drain(..).for_each(|idx| transfers.forget(idx));
+        transfers.finished(&mut self.completed)?;
         if clock.simulated().is_none() {
-            let any = !self.arrived.is_empty();
-            for index in 0..self.arrived.len() {
-                self.complete(self.arrived[index], transfers, scheduler);
+            let any = !self.completed.is_empty();
+            for index in 0..self.completed.len() {
+                self.complete(self.completed[index], transfers, scheduler);
             }
-            self.arrived.clear();
+            self.completed.clear();
             return Ok(any);
         }
         // Simulated time decides which transfers are complete; the real copies must follow it.
         let mut any = false;
-        while self.due.first().is_some_and(|&(_, ns)| ns <= clock.now_ns()) {
-            let (idx, _) = self.due.remove(0);
-            let arrived = loop {
-                match self.arrived.iter().position(|&arrived| arrived == idx) {
+        while self.completes_at.first().is_some_and(|&(_, ns)| ns <= clock.now_ns()) {
+            let (idx, _) = self.completes_at.remove(0);
+            let at = loop {
+                match self.completed.iter().position(|&at| at == idx) {
                     Some(index) => break index,
                     None => std::thread::yield_now(),
                 }
-                transfers.finished(&mut self.arrived)?;
+                transfers.finished(&mut self.completed)?;
             };
-            self.arrived.swap_remove(arrived);
+            self.completed.swap_remove(at);
             self.complete(idx, transfers, scheduler);
             any = true;
         }
@@ -93,7 +93,7 @@ impl Swaps {
             if forget {
                 transfers.forget(idx);
             }
-            self.places[idx as usize] = None;
+            self.permits[idx as usize] = None;
         }
     }
 
@@ -108,12 +108,12 @@ impl Swaps {
         let Some(transfers) = backend.transfers() else { return Ok(()) };
         for &idx in &plan.swap_out {
             let blocks = scheduler.blocks(idx);
-            self.note_due(idx.0, blocks.len(), transfers, clock);
+            self.note_completion(idx.0, blocks.len(), transfers, clock);
             transfers.swap_out(idx.0, blocks)?;
         }
         for &idx in &plan.swap_in {
             let blocks = scheduler.blocks(idx);
-            self.note_due(idx.0, blocks.len(), transfers, clock);
+            self.note_completion(idx.0, blocks.len(), transfers, clock);
             transfers.swap_in(idx.0, blocks)?;
         }
         Ok(())
@@ -121,17 +121,23 @@ impl Swaps {
 
     /// Under a simulated clock, transfers share one link: each starts when the one before
     /// completes.
-    fn note_due(&mut self, idx: u32, blocks: usize, transfers: &dyn Transfers, clock: &dyn Clock) {
+    fn note_completion(
+        &mut self,
+        idx: u32,
+        blocks: usize,
+        transfers: &dyn Transfers,
+        clock: &dyn Clock,
+    ) {
         let Some(simulated) = clock.simulated() else { return };
         let bytes = transfers.block_bytes() * blocks as u64;
-        let free = self.due.last().map_or(0, |&(_, ns)| ns).max(clock.now_ns());
-        self.due.push((idx, free + simulated.transfer(bytes).as_nanos() as u64));
+        let free = self.completes_at.last().map_or(0, |&(_, ns)| ns).max(clock.now_ns());
+        self.completes_at.push((idx, free + simulated.transfer(bytes).as_nanos() as u64));
     }
 
     /// Time at which the next transfer completes by a simulated clock, nanoseconds; `None` without
     /// transfers, and by the wall clock.
-    pub(super) fn next_due_ns(&self) -> Option<u64> {
-        self.due.first().map(|&(_, ns)| ns)
+    pub(super) fn next_completion_ns(&self) -> Option<u64> {
+        self.completes_at.first().map(|&(_, ns)| ns)
     }
 }
 
@@ -183,14 +189,14 @@ mod tests {
         let clock = StepClock::new(cost);
         let mut swaps = Swaps::new(4);
         clock.advance_to(1_000);
-        swaps.note_due(2, 3, &Link, &clock);
-        swaps.note_due(0, 1, &Link, &clock);
+        swaps.note_completion(2, 3, &Link, &clock);
+        swaps.note_completion(0, 1, &Link, &clock);
         clock.advance_to(4_500);
-        swaps.note_due(1, 2, &Link, &clock);
-        assert_eq!(swaps.due, [(2, 4_000), (0, 5_000), (1, 7_000)]);
-        swaps.due.clear();
+        swaps.note_completion(1, 2, &Link, &clock);
+        assert_eq!(swaps.completes_at, [(2, 4_000), (0, 5_000), (1, 7_000)]);
+        swaps.completes_at.clear();
         // Nothing is in flight: it starts now.
-        swaps.note_due(3, 1, &Link, &clock);
-        assert_eq!(swaps.next_due_ns(), Some(5_500));
+        swaps.note_completion(3, 1, &Link, &clock);
+        assert_eq!(swaps.next_completion_ns(), Some(5_500));
     }
 }

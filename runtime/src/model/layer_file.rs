@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use super::config::Architecture;
-use super::config_file::{MAX_CONTEXT, MAX_LAYERS};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
+use super::size_limits::{MAX_CONTEXT, MAX_LAYERS};
 
 /// Default of `max_window_layers` (Qwen), as in transformers.
 const DEFAULT_MAX_WINDOW_LAYERS: usize = 28;

@@ -21,6 +21,7 @@ mod random;
 mod random_blocks;
 mod rope_file;
 mod shapes;
+mod size_limits;
 pub mod weights;
 
 pub use archive::Archive;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::{LengthPredictor, Predictor, Probe, Prompt};
-use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
+use trail_runtime::engine::{Engine, EngineConfig, Event, Request, SamplingParams};
 use trail_runtime::model::Model;
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_simulator::confusion::{EARLY_TOKENS, bin_of};
@@ -34,8 +34,8 @@ fn traces(count: usize) -> Vec<Trace> {
     let template = ChatTemplate::load(&folder).expect("its template");
     let probe = Probe::open(folder.join("probe.safetensors")).expect("its probe");
     let predictor = Predictor::open(folder.join("predictor.safetensors")).expect("its predictor");
-    let engine = Engine::builder().model(model).probe(Some(probe)).policy(PolicyKind::Fcfs).build();
-    let engine = engine.expect("an engine");
+    let config = EngineConfig { probe: Some(probe), ..EngineConfig::default() };
+    let engine = Engine::new(model, config).expect("an engine");
     let prompts = fs::read_to_string(folder.join("prompts.jsonl")).expect("its prompts");
     let handles: Vec<_> = prompts
         .lines()

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use trail_probe::Probe;
 use trail_runtime::engine::{
-    Clock, Engine, Event, PolicyKind, Request, RequestHandle, StepClock, StepCost, StepOutcome,
+    Clock, CpuSettings, EngineConfig, Event, PolicyKind, QueueConfig, Request, RequestHandle,
+    StepClock, StepCost, StepOutcome, SteppedEngine,
 };
 use trail_runtime::model::{Dtype, Model};
 use trail_scheduler::log::LogEvent;
@@ -58,19 +59,19 @@ fn request(i: u32) -> Request {
 fn run(policy: PolicyKind) -> (String, f64, u64) {
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
     let (clock, lines) = (Arc::new(StepClock::new(COST)), Lines::default());
-    let mut engine = Engine::builder()
-        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
-        .model(model)
-        .policy(policy)
-        .max_running(4)
-        .threads(Some(1))
-        .max_requests(64)
+    let config = EngineConfig {
+        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        policy,
+        cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
+        max_running: Some(4),
         // So few blocks that requests are evicted.
-        .kv_blocks(Some(14))
-        .clock(clock.clone())
-        .log(lines.clone())
-        .build_stepped()
-        .expect("builds");
+        kv_blocks: Some(14),
+        queue: QueueConfig { max_requests: 64, ..QueueConfig::default() },
+        clock: Some(clock.clone()),
+        log: Some(Box::new(lines.clone())),
+        ..EngineConfig::default()
+    };
+    let mut engine = SteppedEngine::new(model, config).expect("builds");
     let mut handles: Vec<(u64, RequestHandle)> = Vec::new();
     let (mut latencies, mut steps) = (Vec::new(), 0);
     loop {

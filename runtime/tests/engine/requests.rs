@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use trail_probe::Probe;
 use trail_runtime::engine::{
-    Engine, EngineBuilder, Event, FinishReason, PolicyKind, Request, RequestHandle, SamplingParams,
-    SubmitError,
+    CpuSettings, Engine, EngineConfig, Event, FinishReason, PolicyKind, QueueConfig, Request,
+    RequestHandle, SamplingParams, SubmitError,
 };
 use trail_runtime::model::{Dtype, Model};
 
@@ -15,9 +15,25 @@ fn model() -> Arc<Model> {
     Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
 }
 
-fn builder(model: &Arc<Model>) -> EngineBuilder {
-    let probe = Probe::random(model.config.hidden_size, 0, 3);
-    Engine::builder().model(model.clone()).probe(Some(probe)).max_running(4).threads(Some(2))
+fn config(model: &Model) -> EngineConfig {
+    EngineConfig {
+        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        cpu: threads(2),
+        max_running: Some(4),
+        ..EngineConfig::default()
+    }
+}
+
+fn threads(threads: usize) -> CpuSettings {
+    CpuSettings { threads: Some(threads), ..CpuSettings::default() }
+}
+
+fn queue_of(max_requests: usize) -> QueueConfig {
+    QueueConfig { max_requests, ..QueueConfig::default() }
+}
+
+fn engine(model: &Arc<Model>, config: EngineConfig) -> Engine {
+    Engine::new(model.clone(), config).expect("builds")
 }
 
 fn request(seed: u64, prompt_len: u32, max_tokens: u32) -> Request {
@@ -66,24 +82,21 @@ fn run(engine: &Engine) -> Vec<(Vec<u32>, Predictions)> {
 fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
     let model = model();
     let policies = PolicyKind::HELP.iter().map(|(name, _)| name.parse::<PolicyKind>().unwrap());
-    let alone = Engine::builder()
-        .model(model.clone())
-        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
-        .max_running(1)
-        .threads(Some(1));
-    let expected = run(&alone.build().expect("builds"));
+    let alone = EngineConfig { cpu: threads(1), max_running: Some(1), ..config(&model) };
+    let expected = run(&engine(&model, alone));
     assert!(expected.iter().all(|(tokens, predictions)| tokens.len() == predictions.len()));
     for policy in policies {
         for kv_blocks in [7, 400] {
             for token_budget in [8, 64] {
-                let engine = builder(&model)
-                    .policy(policy)
+                let config = EngineConfig {
+                    policy,
                     // There is no prompt predictor: some policies rank by a default length.
-                    .replays(true)
-                    .kv_blocks(Some(kv_blocks))
-                    .token_budget(token_budget)
-                    .build()
-                    .expect("builds");
+                    replays: true,
+                    kv_blocks: Some(kv_blocks),
+                    token_budget: Some(token_budget),
+                    ..config(&model)
+                };
+                let engine = engine(&model, config);
                 let got = run(&engine);
                 for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
                     assert_eq!(got.0, expected.0, "{policy} {kv_blocks} blocks: tokens of {index}");
@@ -104,7 +117,8 @@ fn answers_and_predictions_are_the_same_under_every_policy_and_pressure() {
 fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
     // Predicted length 100, forced length 7 of at most 200: the reported prediction is not cut
     // to 7.
-    let engine = builder(&model()).probe(None).replays(true).build().expect("builds");
+    let model = model();
+    let engine = engine(&model, EngineConfig { probe: None, replays: true, ..config(&model) });
     let predictions: Option<Arc<[f32]>> = Some(vec![100.0; 200].into());
     let forced = Request { forced_length: Some(7), predictions, ..request(1, 5, 200) };
     let (tokens, predictions, reason) = answer(engine.submit(forced.clone()).expect("fits"));
@@ -122,8 +136,8 @@ fn a_forced_length_ends_an_answer_and_no_policy_sees_it() {
 #[test]
 fn a_moved_request_continues_as_if_it_had_stayed() {
     let model = model();
-    let (first, second) = (builder(&model), builder(&model).threads(Some(1)).token_budget(8));
-    let (first, second) = (first.build().expect("builds"), second.build().expect("builds"));
+    let other = EngineConfig { cpu: threads(1), token_budget: Some(8), ..config(&model) };
+    let (first, second) = (engine(&model, config(&model)), engine(&model, other));
     let whole = request(3, 19, 40);
     let penalties = SamplingParams {
         presence_penalty: 0.7,
@@ -153,7 +167,7 @@ fn a_moved_request_continues_as_if_it_had_stayed() {
 
 #[test]
 fn a_cancelled_request_frees_its_slot() {
-    let engine = builder(&model()).build().expect("builds");
+    let engine = engine(&model(), config(&model()));
     let handle = engine.submit(request(1, 5, 200)).expect("fits");
     assert!(matches!(handle.recv_timeout(LIMIT), Some(Event::Token { .. })));
     handle.cancel();
@@ -173,7 +187,8 @@ fn a_cancelled_request_frees_its_slot() {
 #[test]
 fn what_can_never_be_served_is_refused_with_the_reason() {
     let model = model();
-    let engine = builder(&model).kv_blocks(Some(4)).max_requests(4).build().expect("builds");
+    let config = EngineConfig { kv_blocks: Some(4), queue: queue_of(4), ..config(&model) };
+    let engine = engine(&model, config);
     let reason = |request: Request| match engine.submit(request) {
         Err(error) if error.is_invalid() => error.to_string(),
         Err(other) => panic!("{other}"),
@@ -191,7 +206,8 @@ fn what_can_never_be_served_is_refused_with_the_reason() {
 
 #[test]
 fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
-    let engine = builder(&model()).max_requests(4).build().expect("builds");
+    let model = model();
+    let engine = engine(&model, EngineConfig { queue: queue_of(4), ..config(&model) });
     let handles: Vec<_> =
         (0..4).map(|i| engine.submit(request(i, 5, 200)).expect("fits")).collect();
     let full = engine.submit(request(9, 5, 5)).err();
@@ -207,7 +223,7 @@ fn a_full_engine_says_so_and_a_dropped_one_ends_its_requests() {
 fn a_policy_without_its_predictor_is_refused_with_what_to_do() {
     let error = |name: &str| {
         let policy = name.parse().expect("a policy");
-        let built = Engine::builder().model(model()).policy(policy).build();
+        let built = Engine::new(model(), EngineConfig { policy, ..EngineConfig::default() });
         built.err().expect("refused").to_string()
     };
     for name in ["trail", "isrtf"] {
@@ -219,14 +235,15 @@ fn a_policy_without_its_predictor_is_refused_with_what_to_do() {
         let error = error(name);
         assert!(error.starts_with(&format!("policy {name} needs a prompt-only")), "{error}");
     }
-    let wrong = Engine::builder().model(model()).probe(Some(Probe::random(17, 0, 3)));
-    let error = wrong.build().err().expect("refused").to_string();
+    let probe = Some(Probe::random(17, 0, 3));
+    let wrong = Engine::new(model(), EngineConfig { probe, ..EngineConfig::default() });
+    let error = wrong.err().expect("refused").to_string();
     assert!(error.contains("another model"), "{error}");
 }
 
 #[test]
 fn alternatives_come_before_their_token_best_first() {
-    let engine = builder(&model()).build().expect("builds");
+    let engine = engine(&model(), config(&model()));
     let sampling =
         SamplingParams { temperature: 0.0, top_logprobs: 3, ..SamplingParams::default() };
     let handle = engine.submit(Request { sampling, ..request(0, 5, 4) }).expect("fits");
@@ -251,8 +268,8 @@ fn alternatives_come_before_their_token_best_first() {
 fn logits_that_are_not_finite_end_their_request_alone() {
     let sound = model();
     let ask = |i: u64| request(i, 3 + (i as u32 * 13) % 40, 12);
-    let engine = builder(&sound).build().expect("builds");
-    let handles: Vec<_> = (0..10).map(|i| engine.submit(ask(i)).expect("fits")).collect();
+    let sound_engine = engine(&sound, config(&sound));
+    let handles: Vec<_> = (0..10).map(|i| sound_engine.submit(ask(i)).expect("fits")).collect();
     let expected: Vec<Vec<u32>> = handles.into_iter().map(|handle| answer(handle).0).collect();
     // A token that one answer alone has, before its last.
     let users = |token: u32| expected.iter().filter(move |answer| answer.contains(&token)).count();
@@ -260,7 +277,8 @@ fn logits_that_are_not_finite_end_their_request_alone() {
         expected.iter().flat_map(|answer| &answer[..11]).find(|&&id| id > 50 && users(id) == 1);
     let bad = *bad.expect("such a token");
     let damaged = Arc::new(trail_test_support::damaged::with_nan_embedding((*sound).clone(), bad));
-    let engine = builder(&damaged).kv_blocks(Some(12)).build().expect("builds");
+    let config = EngineConfig { kv_blocks: Some(12), ..config(&damaged) };
+    let engine = engine(&damaged, config);
     for round in 0..3 {
         let handles: Vec<_> = (0..10)
             .map(|i| {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use trail_counting_allocator::of_thread;
 use trail_probe::Probe;
 use trail_runtime::engine::{
-    Engine, Event, Notify, PolicyKind, Request, RequestHandle, SamplingParams,
+    CpuSettings, Engine, EngineConfig, Event, Notify, PolicyKind, Request, RequestHandle,
+    SamplingParams,
 };
 use trail_runtime::model::{Dtype, Model};
 
@@ -55,15 +56,15 @@ fn count_events(handle: &RequestHandle) -> usize {
 fn steps_allocate_nothing_even_under_preemption() {
     let _alone = super::alone();
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
-    let engine = Engine::builder()
-        .probe(Some(Probe::random(model.config.hidden_size, 0, 3)))
-        .model(model)
-        .policy(PolicyKind::trail(0.8))
-        .max_running(4)
-        .kv_blocks(Some(20))
-        .threads(Some(1))
-        .build()
-        .expect("builds");
+    let config = EngineConfig {
+        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        policy: PolicyKind::trail(0.8),
+        cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
+        max_running: Some(4),
+        kv_blocks: Some(20),
+        ..EngineConfig::default()
+    };
+    let engine = Engine::new(model, config).expect("builds");
     // Thread-locals and lazy parts are initialised.
     let (_, mut before) = run(&engine, 90);
     for max_tokens in [90, 30, 90] {

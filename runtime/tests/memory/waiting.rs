@@ -5,8 +5,8 @@ use std::sync::Arc;
 use trail_counting_allocator::live_bytes;
 use trail_runtime::backend::{Backend, Fault, MAX_TOP_LOGPROBS, Sampled, SampledToken, Step};
 use trail_runtime::engine::{
-    BuiltBackend, Engine, Event, FinishReason, Request, RequestHandle, SamplingParams, StepOutcome,
-    SteppedEngine,
+    BuiltBackend, EngineConfig, Event, FinishReason, QueueConfig, Request, RequestHandle,
+    SamplingParams, StepOutcome, SteppedEngine,
 };
 use trail_runtime::model::{Dtype, Model};
 
@@ -43,17 +43,19 @@ impl Backend for Constant {
 fn engine(top: u8) -> SteppedEngine {
     let mut model = Model::random("tiny", Dtype::Bf16, 7).expect("a known shape");
     model.config.max_context = CONTEXT;
-    let builder = Engine::builder().model(Arc::new(model)).max_requests(REQUESTS);
-    builder
-        .max_running(MAX_RUNNING)
-        .build_stepped_with(|_, _, _| {
-            Ok(BuiltBackend {
-                backend: Box::new(Constant { samples: 0, top }),
-                kv_blocks: MAX_RUNNING * CONTEXT / 16,
-                device: "a test device".into(),
-            })
+    let config = EngineConfig {
+        max_running: Some(MAX_RUNNING),
+        queue: QueueConfig { max_requests: REQUESTS, ..QueueConfig::default() },
+        ..EngineConfig::default()
+    };
+    let built = SteppedEngine::with_backend(Arc::new(model), config, |_, _, _| {
+        Ok(BuiltBackend {
+            backend: Box::new(Constant { samples: 0, top }),
+            kv_blocks: MAX_RUNNING * CONTEXT / 16,
+            device: "a test device".into(),
         })
-        .expect("builds")
+    });
+    built.expect("builds")
 }
 
 /// A chat without `max_tokens`: all the context is left to the answer.

@@ -1,19 +1,17 @@
 //! The policies by name, with their parameters.
 
 use super::{
-    Classification, Fcfs, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking, Rr, RrSjf,
-    Sjf, Trail, TrailAuto, TrailBert,
+    Classification, DEFAULT_C, Fcfs, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, Ranking,
+    Rr, RrSjf, Sjf, Trail, TrailAuto, TrailBert,
 };
 use crate::Policy;
 
-/// TRAIL's default share of the first prediction during which a request can be preempted.
-pub const DEFAULT_C: f32 = 0.8;
-
 /// A scheduling policy and its parameters. Text form: the name, then the parameters after colons,
 /// the last ones of which may be left out: `trail`, `trail:0.5`, `ltr:200:10`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PolicyKind {
     /// First come, first served, as vLLM with chunked prefill.
+    #[default]
     Fcfs,
     /// Shortest predicted job first, by the prompt alone; never preempts.
     Sjf,

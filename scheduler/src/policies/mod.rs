@@ -29,7 +29,7 @@ pub use classification::Classification;
 pub use fcfs::Fcfs;
 pub use gittins::Gittins;
 pub use isrtf::Isrtf;
-pub use kind::{DEFAULT_C, Needs, PolicyKind};
+pub use kind::{Needs, PolicyKind};
 pub use ltr::Ltr;
 pub use mlfq::{MAX_LEVELS, Mlfq};
 pub use oracle::Oracle;
@@ -38,7 +38,7 @@ pub use ranking::Ranking;
 pub use rr::Rr;
 pub use rr_sjf::RrSjf;
 pub use sjf::Sjf;
-pub use trail::{InitialLength, Trail};
+pub use trail::{DEFAULT_C, InitialLength, Trail};
 pub use trail_auto::TrailAuto;
 pub use trail_bert::TrailBert;
 

@@ -6,6 +6,9 @@ use super::{UNKNOWN_LENGTH_TOKENS, expected_length};
 use crate::plan::PlanRow;
 use crate::{Key, Policy, RequestIdx, RequestState};
 
+/// TRAIL's default share of the first prediction during which a request can be preempted.
+pub const DEFAULT_C: f32 = 0.8;
+
 /// TRAIL: a request may be preempted only during its first floor(c r) output tokens.
 ///
 /// * r is the first prediction, fixed for life. Age is the number of tokens generated since

@@ -175,7 +175,7 @@ impl Reference {
     fn growth(&self, idx: RequestIdx) -> u32 {
         let of = |request: &RequestState| {
             let remaining = match self.config.reserve {
-                Reserve::Present => Some(0.0),
+                Reserve::None => Some(0.0),
                 Reserve::Mean => request.remaining(),
                 Reserve::P90 => request.remaining_p90(),
             };
@@ -193,7 +193,7 @@ impl Reference {
     fn grows(&mut self, idx: RequestIdx, needed: u32, kept: u32) -> bool {
         let queued = matches!(self.requests[&idx].phase, Phase::Waiting | Phase::Swapped);
         let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
-        let bound = self.config.reserve != Reserve::Present && queued && !first;
+        let bound = self.config.reserve != Reserve::None && queued && !first;
         let grows = !bound || self.free() >= needed + kept;
         self.held_back += (!grows && self.free() >= needed) as usize;
         grows
@@ -209,10 +209,10 @@ impl Reference {
 
     fn skip(&mut self, idx: RequestIdx) -> bool {
         let request = self.requests.get_mut(&idx).unwrap();
-        request.passed_over += 1;
-        let barrier = request.passed_over > self.config.max_passed_over;
-        if request.passed_over >= self.config.max_passed_over + self.config.max_blocked {
-            request.passed_over = 0;
+        request.skipped_steps += 1;
+        let barrier = request.skipped_steps > self.config.max_skipped_steps;
+        if request.skipped_steps >= self.config.max_skipped_steps + self.config.max_barrier_steps {
+            request.skipped_steps = 0;
         }
         barrier || self.policy.strict_order()
     }
@@ -233,7 +233,7 @@ impl Reference {
         if request.uncomputed() > 1 {
             self.left = self.left.map(|limit| limit.after(start, len));
         }
-        (request.phase, request.started, request.passed_over) = (Phase::Running, true, 0);
+        (request.phase, request.started, request.skipped_steps) = (Phase::Running, true, 0);
         let again = (start..start + len).filter(|&token| token < request.computed_max).count();
         self.plan.recomputed_tokens += again as u32;
         let row = PlanRow { idx, start, len, sample };

@@ -49,7 +49,7 @@ impl Reference {
 
     pub(super) fn swap_in(&mut self, idx: RequestIdx) {
         let request = self.requests.get_mut(&idx).unwrap();
-        (request.phase, request.passed_over) = (Phase::SwappingIn, 0);
+        (request.phase, request.skipped_steps) = (Phase::SwappingIn, 0);
         self.plan.swap_in.push(idx);
     }
 

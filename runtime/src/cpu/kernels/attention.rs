@@ -14,15 +14,9 @@ use crate::model::Dtype;
 
 use super::glu::exp;
 use super::quantized::StoredQ8_0;
-use super::scratch::AttentionScratch;
+use super::scratch::{AttentionScratch, SPAN_BLOCKS, SPAN_TOKENS};
 use super::stored::{Cached, StoredBf16, StoredF16, StoredF32, TILE_COLS};
 use super::tile::{Ahead, Columns, Rows, tiles};
-
-/// Blocks of a span, 64 tokens: scores are computed by blocks, then softmax and values advance by a
-/// span, which takes a quarter of the reductions and of the updates of the output.
-const SPAN_BLOCKS: usize = 4;
-/// Tokens of a span.
-pub(super) const SPAN_TOKENS: usize = SPAN_BLOCKS * BLOCK_TOKENS;
 
 /// Blocks of a partition, 512 tokens: a context is attended to in partitions from fixed positions,
 /// whose sums are added oldest first, so that the threads can share a long one (vLLM's

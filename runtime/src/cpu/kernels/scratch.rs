@@ -1,9 +1,15 @@
 //! Scratch memory of attention.
 
+use crate::backend::BLOCK_TOKENS;
 use crate::cpu::aligned::Aligned;
 
-use super::attention::SPAN_TOKENS;
 use super::softmax::{Softmax, head_stride};
+
+/// Blocks of a span, 64 tokens: scores are computed by blocks, then softmax and values advance by a
+/// span, which takes a quarter of the reductions and of the updates of the output.
+pub(super) const SPAN_BLOCKS: usize = 4;
+/// Tokens of a span.
+pub(super) const SPAN_TOKENS: usize = SPAN_BLOCKS * BLOCK_TOKENS;
 
 /// Scratch memory of one worker for attention, reused by every task.
 pub(crate) struct AttentionScratch {

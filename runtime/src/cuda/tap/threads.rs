@@ -4,7 +4,7 @@
 //! the next rows.
 
 use super::ring::Ring;
-use crate::backend::{TapReceiver, TapRow};
+use crate::backend::{RowSink, TapRow};
 use crate::cuda::error::CudaError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ const SLEEP: Duration = Duration::from_micros(100);
 /// State that the threads share.
 struct Shared {
     ring: Arc<Ring>,
-    receiver: Arc<dyn TapReceiver>,
+    receiver: Arc<dyn RowSink>,
     /// Probabilities come from the device; otherwise activations.
     on_device: bool,
     stopping: AtomicBool,
@@ -38,7 +38,7 @@ impl Threads {
     /// `count` threads, at least one, that feed `receiver` from `ring`.
     pub(in crate::cuda) fn start(
         ring: Arc<Ring>,
-        receiver: Arc<dyn TapReceiver>,
+        receiver: Arc<dyn RowSink>,
         on_device: bool,
         count: usize,
     ) -> Result<Threads, CudaError> {
@@ -70,7 +70,7 @@ impl Threads {
 }
 
 /// Tells the receiver when its thread panics: predictions would be awaited in vain.
-struct FailOnPanic(Arc<dyn TapReceiver>);
+struct FailOnPanic(Arc<dyn RowSink>);
 
 impl Drop for FailOnPanic {
     fn drop(&mut self) {
@@ -169,12 +169,7 @@ impl Shared {
 
 /// Hands the activations of `step` over, and has them predicted from, unless they were overwritten
 /// meanwhile.
-pub(in crate::cuda) fn consume(
-    ring: &Ring,
-    receiver: &dyn TapReceiver,
-    step: u64,
-    rows: &[TapRow],
-) {
+pub(in crate::cuda) fn consume(ring: &Ring, receiver: &dyn RowSink, step: u64, rows: &[TapRow]) {
     // `stage` copies them, and does not use them before `predict`.
     let copy = || receiver.stage(step, rows, ring.activations(step, rows.len()));
     if ring.slots.take(step, copy) {

@@ -5,10 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use half::bf16;
-
 use crate::backend::{
-    Backend, Batch, Fault, PENDING, Sampled, Step, TapPlan, TapReceiver, TapRow, Transfers,
+    Backend, Batch, Fault, HiddenSink, PENDING, RowSink, Sampled, Step, TapPlan, Transfers,
 };
 use crate::cpu::{CpuBackend, CpuForward};
 use crate::engine::{LengthProbe, ProbeParts};
@@ -39,34 +37,18 @@ struct DelayedTap {
     held: Mutex<Option<(u64, TapPlan, Vec<f32>)>>,
 }
 
-impl TapReceiver for DelayedTap {
+impl HiddenSink for DelayedTap {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
         assert_eq!(at, 0, "the tests' probes read one layer");
         let mut held = self.held.lock().unwrap();
         if let Some((step, plan, hidden)) = held.replace((step, plan.clone(), hidden.to_vec())) {
             self.probe.publish_hidden(step, 0, &plan, &hidden);
-            while self.probe.assist() {}
+            while HiddenSink::assist(&*self.probe) {}
         }
-    }
-
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
-        unreachable!("a device's call")
-    }
-
-    fn predict(&self) {
-        unreachable!("a device's call")
-    }
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
-        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {
         false
-    }
-
-    fn fail(&self) {
-        self.probe.fail();
     }
 }
 
@@ -92,7 +74,7 @@ impl Ahead {
     ) -> Ahead {
         let probe = probe.map(|parts| parts.probe);
         let tap = probe.clone().map(|probe| {
-            let receiver: Arc<dyn TapReceiver> = match breaks {
+            let receiver: Arc<dyn HiddenSink> = match breaks {
                 Some(Breaks::DelaysTap) => {
                     Arc::new(DelayedTap { probe: probe.clone(), held: Mutex::default() })
                 }

@@ -8,16 +8,21 @@ use trail_scheduler::Preemption;
 
 use super::ahead::Breaks;
 use super::stepped::COST;
-use super::{LIMIT, MOST_STEPS, ahead, answer, answers, builder, model, requests, stepped_ahead};
-use crate::engine::{FinishReason, PolicyKind, Request, StepClock, StepOutcome, SubmitError};
+use super::{
+    LIMIT, MOST_STEPS, ahead, answer, answers, config, engine, model, preempting_by, requests,
+    stepped_ahead,
+};
+use crate::engine::{
+    EngineConfig, FinishReason, PolicyKind, Request, StepClock, StepOutcome, SubmitError,
+};
 
 #[test]
 fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
     let model = model();
-    let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
+    let expected = answers(&engine(&model, config(&model, PolicyKind::Fcfs)));
     let fails = [1, 2, 5, 30].map(Breaks::Fails);
     for breaks in fails.into_iter().chain([1, 7].map(Breaks::Panics)) {
-        let engine = ahead(builder(&model, PolicyKind::Fcfs), Some(breaks.clone()));
+        let engine = ahead(&model, config(&model, PolicyKind::Fcfs), Some(breaks.clone()));
         let mut failed = 0;
         let handles: Vec<_> = requests().map(|request| engine.submit(request)).collect();
         for (handle, (tokens, _)) in handles.into_iter().zip(&expected) {
@@ -42,11 +47,12 @@ fn a_breakdown_fails_every_request_and_sends_no_wrong_token() {
 }
 
 #[test]
-fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
+fn no_permit_is_lost_by_a_breakdown_during_a_transfer() {
     let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
-    let builder = builder(&model, PolicyKind::trail(1.0)).preemption(Preemption::Swap);
+    let scheduler = preempting_by(Preemption::Swap);
+    let config = EngineConfig { scheduler, ..config(&model, PolicyKind::trail(1.0)) };
     let breaks = Breaks::FailsWhen(flag.clone());
-    let mut engine = stepped_ahead(builder, Some(breaks));
+    let mut engine = stepped_ahead(&model, config, Some(breaks));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     let mut steps = 0;
     while engine.step_loop.scheduler.moving() == 0 {
@@ -72,11 +78,11 @@ fn no_place_is_lost_by_a_breakdown_during_a_transfer() {
 fn a_dead_thread_of_the_probe_is_a_breakdown_by_either_clock() {
     for simulated in [false, true] {
         let model = model();
-        let mut builder = builder(&model, PolicyKind::trail(0.8));
+        let mut config = config(&model, PolicyKind::trail(0.8));
         if simulated {
-            builder = builder.clock(Arc::new(StepClock::new(COST)));
+            config.clock = Some(Arc::new(StepClock::new(COST)));
         }
-        let engine = ahead(builder, Some(Breaks::LosesTap(9)));
+        let engine = ahead(&model, config, Some(Breaks::LosesTap(9)));
         // The last may come after the breakdown, which any earlier one begins.
         let handles: Vec<_> = requests().map_while(|r| engine.submit(r).ok()).collect();
         let (sender, ends) = mpsc::channel();

@@ -5,8 +5,14 @@ use std::collections::VecDeque;
 
 use trail_scheduler::Preemption;
 
-use super::{MOST_STEPS, ahead, answer, answers, builder, empty, model, requests, stepped_ahead};
-use crate::engine::{Engine, FinishReason, PolicyKind, RequestHandle, SteppedEngine, SubmitError};
+use super::{
+    MOST_STEPS, ahead, answer, answers, config, empty, engine, model, preempting_by, requests,
+    stepped_ahead,
+};
+use crate::engine::{
+    Engine, EngineConfig, FinishReason, PolicyKind, QueueConfig, RequestHandle, SteppedEngine,
+    SubmitError,
+};
 
 const ARRIVALS: usize = 400;
 const MAX_REQUESTS: usize = 20;
@@ -55,13 +61,17 @@ fn churn(engine: &Engine, expected: &[(Vec<u32>, FinishReason)], cancels: bool) 
 fn answers_are_the_same_when_indices_change_hands() {
     let model = model();
     for policy in [PolicyKind::Fcfs, PolicyKind::trail(1.0)] {
-        let expected = answers(&builder(&model, policy).build().unwrap());
+        let expected = answers(&engine(&model, config(&model, policy)));
         for cancels in [false, true] {
             for preemption in [Preemption::Recompute, Preemption::Swap] {
-                // A block more than the longest needs, so that requests are swapped all along.
-                let builder = builder(&model, policy).max_requests(MAX_REQUESTS);
-                let builder = builder.kv_blocks(Some(8));
-                let engine = ahead(builder.preemption(preemption), None);
+                let config = EngineConfig {
+                    // A block more than the longest needs, so that requests are swapped all along.
+                    kv_blocks: Some(8),
+                    queue: QueueConfig { max_requests: MAX_REQUESTS, ..QueueConfig::default() },
+                    scheduler: preempting_by(preemption),
+                    ..config(&model, policy)
+                };
+                let engine = ahead(&model, config, None);
                 churn(&engine, &expected, cancels);
                 let swaps = engine.stats().swaps_out;
                 // Cancels leave blocks free.
@@ -75,8 +85,9 @@ fn answers_are_the_same_when_indices_change_hands() {
 #[test]
 fn a_request_cancelled_during_its_swap_leaves_no_copy_at_the_host() {
     let model = model();
-    let builder = builder(&model, PolicyKind::trail(1.0)).preemption(Preemption::Swap);
-    let mut engine = stepped_ahead(builder, None);
+    let scheduler = preempting_by(Preemption::Swap);
+    let config = EngineConfig { scheduler, ..config(&model, PolicyKind::trail(1.0)) };
+    let mut engine = stepped_ahead(&model, config, None);
     for _ in 0..8 {
         let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
         let mut steps = 0;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use trail_scheduler::Preemption;
 use trail_scheduler::policies::Trail;
 
-use super::{LIMIT, answer, builder, model, run_until_idle};
+use super::{LIMIT, answer, config, model, preempting_by, run_until_idle, stepped_engine};
 use crate::engine::{
-    Event, FinishReason, PolicyKind, Request, RequestHandle, StepOutcome, SteppedEngine,
-    SubmitError, WhenFull,
+    EngineConfig, Event, FinishReason, PolicyKind, QueueConfig, Request, RequestHandle,
+    StepOutcome, SteppedEngine, SubmitError, WhenFull,
 };
 
 /// A request whose remaining length is predicted as `predicted` at every token.
@@ -19,6 +19,22 @@ pub(super) fn predicted(max_tokens: u32, predicted: f32) -> Request {
         predictions: Some(vec![predicted; max_tokens as usize + 1].into()),
         ..Request::new(vec![1, 2, 3], max_tokens)
     }
+}
+
+/// Settings of an engine for one sequence at a time, whose requests carry their predictions.
+fn replaying(policy: PolicyKind) -> EngineConfig {
+    EngineConfig {
+        probe: None,
+        replays: true,
+        max_running: Some(1),
+        kv_blocks: Some(40),
+        ..config(&model(), policy)
+    }
+}
+
+/// An engine of these settings.
+pub(super) fn replaying_one(policy: PolicyKind) -> SteppedEngine {
+    stepped_engine(&model(), replaying(policy))
 }
 
 fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
@@ -36,9 +52,7 @@ fn run_to_end(engine: &mut SteppedEngine, handle: RequestHandle) {
 #[test]
 fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
     const TOKENS: usize = 300;
-    let policy = PolicyKind::Trail(Trail::paper(1.0));
-    let builder = builder(&model(), policy).probe(None).replays(true).max_running(1);
-    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let mut engine = replaying_one(PolicyKind::Trail(Trail::paper(1.0)));
     let sleeper = engine.submit(predicted(TOKENS as u32, 1e4)).expect("fits");
     assert_eq!(engine.step(), Ok(StepOutcome::Ran));
     for _ in 0..200 {
@@ -66,9 +80,12 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
 #[test]
 fn preemptions_between_two_tokens_are_counted_in_two_events() {
     // Three rows a step, so that the long prompt is preempted before it has a token.
-    let builder = builder(&model(), PolicyKind::Trail(Trail::paper(1.0))).probe(None).replays(true);
-    let builder = builder.preemption(Preemption::Recompute).max_running(1).token_budget(3);
-    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let config = EngineConfig {
+        scheduler: preempting_by(Preemption::Recompute),
+        token_budget: Some(3),
+        ..replaying(PolicyKind::Trail(Trail::paper(1.0)))
+    };
+    let mut engine = stepped_engine(&model(), config);
     let prompt = (0..90).collect();
     let long = engine.submit(Request { prompt, ..predicted(2, 1e4) }).expect("fits");
     for _ in 0..10 {
@@ -87,9 +104,11 @@ fn preemptions_between_two_tokens_are_counted_in_two_events() {
 
 #[test]
 fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
-    let builder = builder(&model(), PolicyKind::Sjf).probe(None).replays(true);
-    let builder = builder.max_running(1).max_requests(4).when_full(WhenFull::Shed);
-    let mut engine = builder.build_stepped().unwrap();
+    let config = EngineConfig {
+        queue: QueueConfig { max_requests: 4, when_full: WhenFull::Shed, ..QueueConfig::default() },
+        ..replaying(PolicyKind::Sjf)
+    };
+    let mut engine = stepped_engine(&model(), config);
     let submit = |engine: &SteppedEngine, length: f32| {
         let request = Request::new(vec![1; 4], 12);
         engine.submit(Request { initial_prediction: Some(length), ..request })
@@ -111,8 +130,9 @@ fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
 
 #[test]
 fn the_queue_is_bounded_in_bytes() {
-    let builder = builder(&model(), PolicyKind::Fcfs).max_queue_bytes(10_000);
-    let mut engine = builder.build_stepped().unwrap();
+    let mut config = config(&model(), PolicyKind::Fcfs);
+    config.queue.max_bytes = 10_000;
+    let mut engine = stepped_engine(&model(), config);
     let mut handles = Vec::new();
     let full = loop {
         match engine.submit(Request::new(vec![1; 100], 2)) {
@@ -125,7 +145,7 @@ fn the_queue_is_bounded_in_bytes() {
     assert!(full.is_full() && !full.is_invalid());
     // At least 400 bytes each.
     assert!((1..25).contains(&handles.len()), "{} requests", handles.len());
-    assert_eq!(engine.live() as usize, handles.len(), "a refused request keeps its place");
+    assert_eq!(engine.live() as usize, handles.len(), "a refused request keeps its permit");
     let stop_tokens = vec![1; 5_000];
     let large = Request { stop_tokens, ..Request::new(vec![1], 2) };
     let error = engine.submit(large).err().expect("refused");
@@ -141,7 +161,7 @@ fn the_queue_is_bounded_in_bytes() {
 
 #[test]
 fn a_cancel_from_another_thread_ends_a_wait() {
-    let engine = builder(&model(), PolicyKind::Fcfs).build_stepped().unwrap();
+    let engine = stepped_engine(&model(), config(&model(), PolicyKind::Fcfs));
     let handle = Arc::new(engine.submit(Request::new(vec![1], 9)).expect("fits"));
     let waiting = handle.clone();
     let waits = std::thread::spawn(move || waiting.recv_timeout(LIMIT));

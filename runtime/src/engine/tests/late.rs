@@ -1,14 +1,15 @@
 //! Predictions that are published after the next step was planned.
 
 use super::ahead::Breaks;
-use super::{MOST_STEPS, builder, model, requests, run_until_idle, stepped_ahead};
-use crate::engine::{Event, PolicyKind, StepOutcome};
+use super::{MOST_STEPS, config, model, requests, run_until_idle, stepped_ahead};
+use crate::engine::{EngineConfig, Event, PolicyKind, StepOutcome};
 
 #[test]
 fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
+    let model = model();
     // A block more than the longest needs.
-    let builder = builder(&model(), PolicyKind::trail(1.0)).kv_blocks(Some(8));
-    let mut engine = stepped_ahead(builder, Some(Breaks::DelaysTap));
+    let config = EngineConfig { kv_blocks: Some(8), ..config(&model, PolicyKind::trail(1.0)) };
+    let mut engine = stepped_ahead(&model, config, Some(Breaks::DelaysTap));
     let _handles: Vec<_> =
         requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
     let (mut preempted, mut checked, mut steps) = (Vec::new(), 0, 0);
@@ -42,8 +43,9 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
 
 #[test]
 fn a_prediction_is_sent_once() {
-    let builder = builder(&model(), PolicyKind::trail(1.0)).kv_blocks(Some(8));
-    let mut engine = stepped_ahead(builder, Some(Breaks::SkipsTaps));
+    let model = model();
+    let config = EngineConfig { kv_blocks: Some(8), ..config(&model, PolicyKind::trail(1.0)) };
+    let mut engine = stepped_ahead(&model, config, Some(Breaks::SkipsTaps));
     let handles: Vec<_> =
         requests().chain(requests()).map(|r| engine.submit(r).expect("fits")).collect();
     run_until_idle(&mut engine);

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use trail_probe::Probe;
-use trail_scheduler::Preemption;
+use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::{
-    BuildError, BuiltBackend, Engine, EngineBuilder, Event, FinishReason, PolicyKind, ProbeParts,
-    Request, RequestHandle, StepOutcome, SteppedEngine,
+    BuildError, BuiltBackend, CpuSettings, Engine, EngineConfig, Event, FinishReason, PolicyKind,
+    ProbeParts, QueueConfig, Request, RequestHandle, StepOutcome, SteppedEngine,
 };
 use crate::model::{Dtype, Model};
 use ahead::{Ahead, Breaks};
@@ -26,31 +26,55 @@ fn model() -> Arc<Model> {
     Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"))
 }
 
-fn builder(model: &Arc<Model>, policy: PolicyKind) -> EngineBuilder {
-    let probe = Probe::random(model.config.hidden_size, 0, 3);
-    let builder = Engine::builder().model(model.clone()).probe(Some(probe)).policy(policy);
-    // So few blocks that requests are evicted.
-    builder.max_running(4).threads(Some(1)).max_requests(64).kv_blocks(Some(14))
+fn config(model: &Model, policy: PolicyKind) -> EngineConfig {
+    EngineConfig {
+        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        policy,
+        cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
+        max_running: Some(4),
+        // So few blocks that requests are evicted.
+        kv_blocks: Some(14),
+        queue: QueueConfig { max_requests: 64, ..QueueConfig::default() },
+        ..EngineConfig::default()
+    }
+}
+
+fn preempting_by(preemption: Preemption) -> SchedulerConfig {
+    SchedulerConfig { preemption, ..SchedulerConfig::default() }
+}
+
+fn engine(model: &Arc<Model>, config: EngineConfig) -> Engine {
+    Engine::new(model.clone(), config).unwrap()
+}
+
+fn stepped_engine(model: &Arc<Model>, config: EngineConfig) -> SteppedEngine {
+    SteppedEngine::new(model.clone(), config).unwrap()
 }
 
 fn wrapped(
-    builder: &mut EngineBuilder,
+    config: &EngineConfig,
     model: &Arc<Model>,
     probe: Option<ProbeParts>,
     breaks: Option<Breaks>,
 ) -> Result<BuiltBackend, BuildError> {
-    let forward = builder.cpu_forward(model)?;
+    let forward = config.cpu_forward(model)?;
     let kv_blocks = forward.options().num_blocks;
     let backend = Box::new(Ahead::new(forward, probe, breaks));
     Ok(BuiltBackend { backend, kv_blocks, device: "a test device".into() })
 }
 
-fn ahead(builder: EngineBuilder, breaks: Option<Breaks>) -> Engine {
-    builder.build_with(|builder, model, probe| wrapped(builder, model, probe, breaks)).unwrap()
+fn ahead(model: &Arc<Model>, config: EngineConfig, breaks: Option<Breaks>) -> Engine {
+    let make = |config: &mut EngineConfig, model: &_, probe| wrapped(config, model, probe, breaks);
+    Engine::with_backend(model.clone(), config, make).unwrap()
 }
 
-fn stepped_ahead(builder: EngineBuilder, breaks: Option<Breaks>) -> SteppedEngine {
-    builder.build_stepped_with(|b, model, probe| wrapped(b, model, probe, breaks)).unwrap()
+fn stepped_ahead(
+    model: &Arc<Model>,
+    config: EngineConfig,
+    breaks: Option<Breaks>,
+) -> SteppedEngine {
+    let make = |config: &mut EngineConfig, model: &_, probe| wrapped(config, model, probe, breaks);
+    SteppedEngine::with_backend(model.clone(), config, make).unwrap()
 }
 
 /// Requests of mixed sizes; some end by a stop token, which is known a step too late.
@@ -116,17 +140,17 @@ fn answers_at_once(engine: &mut SteppedEngine) -> Vec<(Vec<u32>, FinishReason)> 
 fn answers_are_the_same_with_a_step_under_way() {
     let model = model();
     for policy in [PolicyKind::Fcfs, PolicyKind::trail(0.8), PolicyKind::SRPT] {
-        let expected = answers(&builder(&model, policy).build().unwrap());
+        let expected = answers(&engine(&model, config(&model, policy)));
         let stopped = expected.iter().filter(|(_, reason)| *reason == FinishReason::Stop).count();
         assert!(stopped > 3, "{stopped} answers end by a stop token");
-        let engine = ahead(builder(&model, policy), None);
+        let engine = ahead(&model, config(&model, policy), None);
         assert_eq!(answers(&engine), expected, "{policy}");
         let stats = engine.stats();
         assert_eq!((stats.finished, stats.blocks_used, engine.live()), (24, 0, 0));
         let tokens: usize = expected.iter().map(|(tokens, _)| tokens.len()).sum();
         assert_eq!(stats.generated_tokens, tokens as u64, "a token too many was counted");
         assert!(stats.predictions_fresh > 0);
-        let mut engine = stepped_ahead(builder(&model, policy), None);
+        let mut engine = stepped_ahead(&model, config(&model, policy), None);
         assert_eq!(answers_at_once(&mut engine), expected, "{policy}");
         // The oracle begins with the shortest: it never has to take a block back.
         let evicts = policy != PolicyKind::SRPT;
@@ -138,14 +162,15 @@ fn answers_are_the_same_with_a_step_under_way() {
 fn answers_are_the_same_with_kv_at_the_host() {
     let model = model();
     for policy in [PolicyKind::Fcfs, PolicyKind::trail(1.0)] {
-        let expected = answers(&builder(&model, policy).build().unwrap());
+        let expected = answers(&engine(&model, config(&model, policy)));
         for preemption in [Preemption::Swap, Preemption::Auto] {
-            let builder = || builder(&model, policy).preemption(preemption);
-            let engine = ahead(builder(), None);
+            let scheduler = preempting_by(preemption);
+            let config = || EngineConfig { scheduler, ..config(&model, policy) };
+            let engine = ahead(&model, config(), None);
             assert_eq!(answers(&engine), expected, "{policy} {preemption:?}");
             let stats = engine.stats();
             assert_eq!((stats.blocks_used, stats.host_blocks_used, engine.live()), (0, 0, 0));
-            let mut engine = stepped_ahead(builder(), None);
+            let mut engine = stepped_ahead(&model, config(), None);
             assert_eq!(answers_at_once(&mut engine), expected, "{policy} {preemption:?}");
             let stats = engine.stats();
             assert!(stats.swaps_out > 0 && stats.swaps_in > 0, "{policy}: nothing was swapped");
@@ -158,9 +183,10 @@ fn answers_are_the_same_with_kv_at_the_host() {
 fn the_cancelled_leave_from_wherever_they_are() {
     let model = model();
     let policy = PolicyKind::trail(1.0);
-    let expected = answers(&builder(&model, policy).build().unwrap());
+    let expected = answers(&engine(&model, config(&model, policy)));
     for round in 0..20 {
-        let engine = ahead(builder(&model, policy).preemption(Preemption::Swap), None);
+        let scheduler = preempting_by(Preemption::Swap);
+        let engine = ahead(&model, EngineConfig { scheduler, ..config(&model, policy) }, None);
         let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
         // Cancelled at another time in each round: running, paused, in transfer, swapped.
         for (i, handle) in handles.into_iter().enumerate() {
@@ -182,8 +208,8 @@ fn the_cancelled_leave_from_wherever_they_are() {
 #[test]
 fn the_cancelled_leave_while_a_step_is_under_way() {
     let model = model();
-    let expected = answers(&builder(&model, PolicyKind::Fcfs).build().unwrap());
-    let engine = ahead(builder(&model, PolicyKind::Fcfs), None);
+    let expected = answers(&engine(&model, config(&model, PolicyKind::Fcfs)));
+    let engine = ahead(&model, config(&model, PolicyKind::Fcfs), None);
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for (i, handle) in handles.into_iter().enumerate() {

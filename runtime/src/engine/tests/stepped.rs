@@ -8,10 +8,13 @@ use trail_scheduler::policies::Trail;
 
 use super::ahead::Breaks;
 use super::delivery::predicted;
-use super::{MOST_STEPS, answer, answers, builder, model, requests, run_until_idle, stepped_ahead};
+use super::{
+    MOST_STEPS, answer, answers, config, engine, model, preempting_by, requests, run_until_idle,
+    stepped_ahead, stepped_engine,
+};
 use crate::engine::{
-    Clock, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock, StepCost,
-    StepOutcome, SteppedEngine, SubmitError,
+    Clock, EngineConfig, Event, FinishReason, PolicyKind, Request, RequestHandle, StepClock,
+    StepCost, StepOutcome, SteppedEngine, SubmitError,
 };
 
 pub(super) const COST: StepCost =
@@ -75,13 +78,17 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
         (PolicyKind::trail(0.8), Preemption::Recompute),
         (PolicyKind::Trail(Trail::paper(1.0)), Preemption::Swap),
     ] {
-        let expected = answers(&builder(&model, policy).build().unwrap());
+        let expected = answers(&engine(&model, config(&model, policy)));
         let logs = [(); 2].map(|()| {
             let clock = Arc::new(StepClock::new(COST));
-            let builder = builder(&model, policy).preemption(preemption).clock(clock.clone());
+            let config = EngineConfig {
+                scheduler: preempting_by(preemption),
+                clock: Some(clock.clone()),
+                ..config(&model, policy)
+            };
             let mut engine = match preemption {
-                Preemption::Recompute => builder.build_stepped().unwrap(),
-                _ => stepped_ahead(builder, None),
+                Preemption::Recompute => stepped_engine(&model, config),
+                _ => stepped_ahead(&model, config, None),
             };
             let log = run(&mut engine, &clock);
             assert_eq!(engine.stats().swaps_out > 0, preemption == Preemption::Swap, "{policy}");
@@ -101,9 +108,16 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
     // Steps are shorter than transfers, which take 18 us.
     let cost = StepCost { fixed: 100.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
     let clock = Arc::new(StepClock::new(cost));
-    let builder = builder(&model(), PolicyKind::Trail(Trail::paper(1.0))).probe(None).replays(true);
-    let builder = builder.kv_blocks(Some(8)).preemption(Preemption::Swap).clock(clock.clone());
-    let mut engine = stepped_ahead(builder, None);
+    let model = model();
+    let config = EngineConfig {
+        probe: None,
+        replays: true,
+        scheduler: preempting_by(Preemption::Swap),
+        kv_blocks: Some(8),
+        clock: Some(clock.clone()),
+        ..config(&model, PolicyKind::Trail(Trail::paper(1.0)))
+    };
+    let mut engine = stepped_ahead(&model, config, None);
     let prompt = |tokens: u32| (0..tokens).map(|at| at % 50).collect();
     let long = Request { prompt: prompt(100), ..predicted(20, 1e4) };
     let long = engine.submit(long).expect("fits");
@@ -126,8 +140,8 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
 #[test]
 fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
     let model = model();
-    let builder = builder(&model, PolicyKind::Fcfs);
-    let mut engine = stepped_ahead(builder, Some(Breaks::Fails(3)));
+    let config = config(&model, PolicyKind::Fcfs);
+    let mut engine = stepped_ahead(&model, config, Some(Breaks::Fails(3)));
     assert_eq!(engine.step(), Ok(StepOutcome::Idle));
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     let fault = (0..3).find_map(|_| engine.step().err()).expect("the third step fails");
@@ -142,7 +156,7 @@ fn a_stepped_engine_reports_a_breakdown_at_every_later_step() {
 
 #[test]
 fn dropping_a_stepped_engine_ends_its_requests() {
-    let engine = builder(&model(), PolicyKind::Fcfs).build_stepped().unwrap();
+    let engine = stepped_engine(&model(), config(&model(), PolicyKind::Fcfs));
     let handle = engine.submit(requests().next().expect("one")).unwrap();
     drop(engine);
     assert_eq!(answer(handle).1, FinishReason::Shutdown);
@@ -156,8 +170,13 @@ const SLOW: StepCost =
 /// gap between two tokens of the first, nanoseconds.
 fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2], u64) {
     let clock = Arc::new(StepClock::new(SLOW));
-    let builder = builder(&model(), policy).kv_blocks(Some(64)).clock(clock.clone());
-    let mut engine = builder.max_gap(max_gap).build_stepped().unwrap();
+    let config = EngineConfig {
+        max_gap: Some(max_gap),
+        kv_blocks: Some(64),
+        clock: Some(clock.clone()),
+        ..config(&model(), policy)
+    };
+    let mut engine = stepped_engine(&model(), config);
     let request = |prompt: u32, max_tokens| {
         let mut request = Request::new((0..prompt).map(|at| at * 7 % 50).collect(), max_tokens);
         request.ignore_eos = true;
@@ -202,8 +221,13 @@ fn a_long_prompt_is_cut_so_that_decodes_keep_their_pace() {
 
 #[test]
 fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
-    let builder = builder(&model(), PolicyKind::Fcfs).probe(None).max_running(1);
-    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let config = EngineConfig {
+        probe: None,
+        max_running: Some(1),
+        kv_blocks: Some(40),
+        ..config(&model(), PolicyKind::Fcfs)
+    };
+    let mut engine = stepped_engine(&model(), config);
     assert_eq!(engine.stats().predicted_tokens_outstanding(), 0.0);
     let first = Request { predictions: None, ..predicted(10, 8.0) };
     let second = Request { initial_prediction: None, ..first.clone() };
@@ -225,8 +249,8 @@ fn outstanding_tokens_count_down_and_the_unpredicted_count_as_the_mean() {
 
 #[test]
 fn the_mean_answer_counts_neither_running_nor_cancelled_requests() {
-    let builder = builder(&model(), PolicyKind::Fcfs).probe(None).max_running(4);
-    let mut engine = builder.build_stepped().unwrap();
+    let config = EngineConfig { probe: None, ..config(&model(), PolicyKind::Fcfs) };
+    let mut engine = stepped_engine(&model(), config);
     let of =
         |length| Request { initial_prediction: None, predictions: None, ..predicted(length, 1.0) };
     let mut handles: Vec<_> =

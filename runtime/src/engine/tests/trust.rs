@@ -2,8 +2,8 @@
 
 use trail_scheduler::policies::Trail;
 
-use super::delivery::predicted;
-use super::{builder, model, run_until_idle};
+use super::delivery::{predicted, replaying_one};
+use super::run_until_idle;
 use crate::engine::{Event, PolicyKind, Request, SteppedEngine};
 
 /// A request of `tokens` whose remaining length is predicted by `predict`.
@@ -43,8 +43,7 @@ fn is_short_first(engine: &mut SteppedEngine) -> bool {
 #[test]
 fn wrong_predictions_give_way_to_arrival_until_they_are_right_again() {
     let policy = PolicyKind::Trail(Trail::paper(1.0));
-    let builder = builder(&model(), policy).probe(None).replays(true).max_running(1);
-    let mut engine = builder.kv_blocks(Some(40)).build_stepped().unwrap();
+    let mut engine = replaying_one(policy);
     assert_eq!(engine.stats().prediction_window, None);
     assert!(is_short_first(&mut engine));
     serve(&mut engine, |left| 100.0 - left);

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use trail_probe::{Bins, Partials, TapLayers, Tracker, Weights};
 
 use super::*;
-use crate::backend::{Batch, RequestKey, TapPlan, TapReceiver, TapStage};
+use crate::backend::{Batch, HiddenSink, RequestKey, TapPlan, TapStage};
 use crate::cpu::Tap;
 use crate::engine::LengthProbe;
 
@@ -19,7 +19,7 @@ fn a_probe_over_two_layers_reads_both() {
     };
     let probe = LengthProbe::new(new_probe(), 1, 4);
     let sinks = [0, 1].map(|_| Mutex::new(TapStage::new(d, 1, 1, 4)));
-    let mut forward = builder(&model, PolicyKind::Fcfs).cpu_forward(&model).unwrap();
+    let mut forward = config(&model, PolicyKind::Fcfs).cpu_forward(&model).unwrap();
     let mut tracker = Tracker::new(new_probe().filter(), 1);
     // Two chunks of a prompt, then an output token.
     let steps: [(u32, &[u32]); 3] = [(0, &[5, 9]), (2, &[13, 2, 7]), (5, &[11])];
@@ -29,7 +29,7 @@ fn a_probe_over_two_layers_reads_both() {
         plan.fill(&batch, |_| RequestKey { generation: 1, prompt_len: 5 });
         let tap = |layer, at, receiver| Tap { layer, at, step, plan: &plan, receiver };
         let taps = [
-            tap(0, 0, &probe as &dyn TapReceiver),
+            tap(0, 0, &probe as &dyn HiddenSink),
             tap(0, 0, &sinks[0]),
             tap(1, 0, &sinks[1]),
             tap(1, 1, &probe),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::metadata::{Metadata, Value};
 use crate::model::config::{Activation, Architecture, RopeConfig, RopePairing, RopeScaling};
-use crate::model::config_file::{
+use crate::model::size_limits::{
     MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
 use crate::model::{LoadError, ModelConfig};

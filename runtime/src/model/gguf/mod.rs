@@ -8,10 +8,11 @@ mod file;
 mod metadata;
 mod model_files;
 pub(super) mod names;
+mod part;
 mod reader;
 
 pub(crate) use config::END_TOKENS;
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{Array, Metadata, Value};
 pub use model_files::GgufModel;
-pub(super) use model_files::Part;
+pub(super) use part::Part;

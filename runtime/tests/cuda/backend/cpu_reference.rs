@@ -1,9 +1,8 @@
 //! Expected answers of a request: the CPU backend over the same tokens, one at a time.
 
 use super::play::{BLOCKS, CONTEXT};
-use half::bf16;
 use std::sync::{Arc, Mutex};
-use trail_runtime::backend::{BLOCK_TOKENS, Batch, TapPlan, TapReceiver, TapRow};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa, Tap};
 use trail_runtime::model::{Dtype, Model};
 
@@ -18,25 +17,9 @@ pub(crate) struct Expected {
 #[derive(Default)]
 struct Sink(Mutex<Vec<Vec<f32>>>);
 
-impl TapReceiver for Sink {
+impl HiddenSink for Sink {
     fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, hidden: &[f32]) {
         self.0.lock().unwrap().push(hidden.to_vec());
-    }
-
-    fn stage(&self, _step: u64, _rows: &[TapRow], _activations: &[bf16]) {
-        unreachable!("a device's call")
-    }
-
-    fn predict(&self) {
-        unreachable!("a device's call")
-    }
-
-    fn publish_probabilities(&self, _step: u64, _rows: &[TapRow], _probabilities: &[f32]) {
-        unreachable!("a device's call")
-    }
-
-    fn fail(&self) {
-        unreachable!("a device's call")
     }
 
     fn assist(&self) -> bool {

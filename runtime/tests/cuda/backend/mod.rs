@@ -17,7 +17,7 @@ mod timing;
 use cpu_reference::{best, cpu, run_cpu};
 use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
 use std::sync::Arc;
-use trail_runtime::backend::{SampledToken, SamplingParams, TapReceiver};
+use trail_runtime::backend::{RowSink, SampledToken, SamplingParams};
 use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::step_metadata::StepMetadata;
 use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
@@ -62,7 +62,7 @@ fn backend(model: &Arc<Model>, options: &CudaOptions) -> CudaBackend {
 fn backend_with(
     model: &Arc<Model>,
     options: &CudaOptions,
-    receiver: Arc<dyn TapReceiver>,
+    receiver: Arc<dyn RowSink>,
 ) -> CudaBackend {
     CudaBackend::new(model, options, Some(receiver), &mut |_| ()).unwrap()
 }

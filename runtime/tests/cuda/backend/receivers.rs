@@ -4,7 +4,7 @@ use half::bf16;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use trail_runtime::backend::{TapPlan, TapReceiver, TapRow};
+use trail_runtime::backend::{RowSink, TapRow};
 
 /// A step's rows, as they arrived.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub(crate) struct Keeper {
     /// The last launched step, if the test reports it.
     launched: (Mutex<u64>, Condvar),
     pub(crate) assisted: AtomicBool,
-    /// The step from which on rows make [`TapReceiver::stage`] panic; 0: none. Those of one step
+    /// The step from which on rows make [`RowSink::stage`] panic; 0: none. Those of one step
     /// may never come: a thread that is late skips them.
     pub(crate) panics_at: AtomicU64,
     pub(crate) failed: AtomicBool,
@@ -52,7 +52,7 @@ impl Keeper {
     }
 }
 
-impl TapReceiver for Keeper {
+impl RowSink for Keeper {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         self.wait_for(step, self.stage_lag.load(Ordering::Relaxed));
         if (1..=step).contains(&self.panics_at.load(Ordering::Relaxed)) {
@@ -60,10 +60,6 @@ impl TapReceiver for Keeper {
         }
         let values = activations.iter().map(|value| value.to_f32()).collect();
         *self.staged.lock().unwrap() = Some(Arrived { step, rows: rows.to_vec(), values });
-    }
-
-    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, _hidden: &[f32]) {
-        unreachable!("a CPU backend's call")
     }
 
     fn predict(&self) {

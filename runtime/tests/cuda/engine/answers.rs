@@ -3,18 +3,27 @@
 use std::time::Instant;
 
 use trail_cuda_emulator::Order;
-use trail_runtime::engine::{CudaSettings, PolicyKind, ProbeDevice, RequestHandle};
+use trail_runtime::engine::{
+    CudaSettings, Engine, EngineConfig, PolicyKind, ProbeDevice, RequestHandle,
+};
 use trail_runtime::model::Dtype;
-use trail_scheduler::Preemption;
+use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::subject::{CUDA, LIMIT, Subject, answer};
+
+/// Settings of an engine with too few blocks for its sequences: four need up to 20.
+fn evicting(subject: &Subject, preemption: Preemption) -> EngineConfig {
+    let scheduler = SchedulerConfig { preemption, ..SchedulerConfig::default() };
+    let config = subject.config(CUDA, PolicyKind::trail(1.0));
+    EngineConfig { scheduler, kv_blocks: Some(8), ..config }
+}
 
 #[test]
 fn cuda_the_demo_model_under_fcfs_and_trail() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::demo(4, 8);
     for policy in [PolicyKind::Fcfs, PolicyKind::trail(0.8)] {
-        let engine = subject.builder(CUDA, policy).build().expect("an engine");
+        let engine = subject.engine(subject.config(CUDA, policy));
         subject.check(&engine, &policy.to_string());
         let stats = engine.stats();
         // The number of fresh predictions is a matter of time; that each was predicted is not.
@@ -41,9 +50,9 @@ fn cuda_graphs_and_kernel_by_kernel_and_every_order_of_streams() {
             let what = format!("order {round}, graphs {graphs}, probe {probe}");
             // All layers in one launch, where few sequences are left.
             let megakernel = round == 2;
-            let settings = CudaSettings { graphs, probe, megakernel, ..CudaSettings::default() };
-            let builder = subject.builder(CUDA, PolicyKind::trail(0.8)).cuda(settings);
-            subject.check(&builder.build().expect(&what), &what);
+            let cuda = CudaSettings { graphs, probe, megakernel, ..CudaSettings::default() };
+            let config = EngineConfig { cuda, ..subject.config(CUDA, PolicyKind::trail(0.8)) };
+            subject.check(&subject.engine(config), &what);
         }
     }
 }
@@ -53,12 +62,9 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::small();
     for preemption in [Preemption::Recompute, Preemption::Swap, Preemption::Auto] {
-        // Four sequences need up to 20 blocks.
-        let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
-        let settings =
+        let cuda =
             CudaSettings { checksums: true, host_kv_bytes: 1 << 20, ..CudaSettings::default() };
-        let builder = builder.preemption(preemption).cuda(settings);
-        let engine = builder.build().expect("an engine");
+        let engine = subject.engine(EngineConfig { cuda, ..evicting(&subject, preemption) });
         subject.check(&engine, &format!("{preemption:?}"));
         let stats = engine.stats();
         match preemption {
@@ -74,8 +80,7 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
 fn cuda_cancellation_disturbs_no_other_request() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::small();
-    let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
-    let engine = builder.preemption(Preemption::Swap).build().expect("an engine");
+    let engine = subject.engine(evicting(&subject, Preemption::Swap));
     for round in 0..3 {
         let handles: Vec<RequestHandle> =
             subject.requests().map(|request| engine.submit(request).expect("fits")).collect();
@@ -108,8 +113,12 @@ fn cuda_cancellation_disturbs_no_other_request() {
 fn cuda_has_keys_and_values_in_bf16_alone() {
     let _session = trail_cuda_emulator::session();
     let subject = Subject::small();
-    let builder = || subject.builder(CUDA, PolicyKind::Fcfs);
-    let error = builder().kv_dtype(Some(Dtype::F16)).build().err().expect("a refusal").to_string();
+    let build = |dtype| {
+        let kv_dtype = Some(dtype);
+        let config = EngineConfig { kv_dtype, ..subject.config(CUDA, PolicyKind::Fcfs) };
+        Engine::new(subject.model.clone(), config)
+    };
+    let error = build(Dtype::F16).err().expect("a refusal").to_string();
     assert!(error.contains("--kv-dtype f16") && error.contains("bf16 on a GPU"), "{error}");
-    assert!(builder().kv_dtype(Some(Dtype::Bf16)).build().is_ok());
+    assert!(build(Dtype::Bf16).is_ok());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_runtime::engine::{CudaSettings, FinishReason, PolicyKind};
+use trail_runtime::engine::{CudaSettings, Engine, EngineConfig, FinishReason, PolicyKind};
 
 use super::subject::{CUDA, Subject, answer};
 use trail_test_support::damaged::with_nan_embedding;
@@ -25,9 +25,12 @@ fn cuda_logits_that_are_not_finite_end_their_request_alone() {
     let bad = unused_token(&subject);
     let model = Arc::new(with_nan_embedding((*subject.model).clone(), bad));
     for (graphs, megakernel) in [(true, false), (false, true)] {
-        let settings = CudaSettings { graphs, megakernel, ..CudaSettings::default() };
-        let builder = subject.builder(CUDA, PolicyKind::trail(0.8)).cuda(settings);
-        let engine = builder.model(model.clone()).kv_blocks(Some(16)).build().expect("an engine");
+        let config = EngineConfig {
+            cuda: CudaSettings { graphs, megakernel, ..CudaSettings::default() },
+            kv_blocks: Some(16),
+            ..subject.config(CUDA, PolicyKind::trail(0.8))
+        };
+        let engine = Engine::new(model.clone(), config).expect("an engine");
         for round in 0..2 {
             let what = format!("graphs {graphs}, round {round}");
             let handles: Vec<_> = subject

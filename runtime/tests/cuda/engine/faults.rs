@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::{Emulator, Failing, Session};
-use trail_runtime::engine::{EngineBuilder, PolicyKind};
-use trail_scheduler::Preemption;
+use trail_runtime::engine::{EngineConfig, PolicyKind};
+use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::subject::{CUDA, LIMIT, Subject, build};
 
@@ -23,9 +23,10 @@ fn emulator(session: &Session) -> Option<Emulator> {
     session.emulator()
 }
 
-fn builder(subject: &Subject) -> EngineBuilder {
-    let builder = subject.builder(CUDA, PolicyKind::trail(1.0)).kv_blocks(Some(8));
-    builder.preemption(Preemption::Swap)
+fn config(subject: &Subject) -> EngineConfig {
+    let scheduler = SchedulerConfig { preemption: Preemption::Swap, ..SchedulerConfig::default() };
+    let config = subject.config(CUDA, PolicyKind::trail(1.0));
+    EngineConfig { scheduler, kv_blocks: Some(8), ..config }
 }
 
 /// Plans the failure of the `nth` call of a kind, for `nth` = 1, 1 + stride, ... until one is
@@ -39,7 +40,7 @@ fn sweep(kind: Failing, code: CUresult, sample: u64) -> usize {
         let Some(emulator) = emulator(&session) else { return 1 };
         emulator.fail(kind, nth, code as u32);
         let what = format!("failure {nth} with {code:?}");
-        match build(builder(&subject)) {
+        match build(&subject.model, config(&subject)) {
             Err(_) => broken += 1,
             Ok(engine) => {
                 let (_, failed) = subject.survive(&engine, &what);
@@ -80,7 +81,7 @@ fn cuda_the_device_is_lost_under_the_requests() {
     for tokens in [0, 1, 7, 40] {
         let session = trail_cuda_emulator::session();
         let Some(emulator) = emulator(&session) else { return };
-        let engine = build(builder(&subject)).expect("an engine");
+        let engine = build(&subject.model, config(&subject)).expect("an engine");
         let counted = || engine.stats().generated_tokens >= tokens;
         let (_, failed) = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use trail_probe::Probe;
 use trail_runtime::engine::{
-    BuildError, ComputeDevice, CudaSettings, Engine, EngineBuilder, Event, FinishReason,
-    PolicyKind, Request, RequestHandle, SamplingParams, SubmitError,
+    BuildError, ComputeDevice, CpuSettings, CudaSettings, Engine, EngineConfig, Event,
+    FinishReason, PolicyKind, QueueConfig, Request, RequestHandle, SamplingParams, SubmitError,
 };
 use trail_runtime::model::{Dtype, Model, ModelConfig};
 use trail_runtime::reference::Reference;
@@ -92,24 +92,30 @@ impl Subject {
         let traces: Vec<_> = sample.iter().map(|tokens| reference.trace(tokens)).collect();
         let tie = 2.0 * Tolerance::new(&model, &sample, &traces).logit as f32;
         let mut subject = Subject { model, probe, asked, expected: Vec::new(), tie };
-        let engine = subject.builder(ComputeDevice::Cpu, PolicyKind::Fcfs).build().expect("a CPU");
+        let engine = subject.engine(subject.config(ComputeDevice::Cpu, PolicyKind::Fcfs));
         subject.expected = subject.submit(&engine).into_iter().map(preferred).collect();
         subject
     }
 
-    /// An engine for few sequences at a time.
-    pub(crate) fn builder(&self, device: ComputeDevice, policy: PolicyKind) -> EngineBuilder {
-        Engine::builder()
-            .model(self.model.clone())
-            .probe(Some((self.probe)()))
-            .policy(policy)
-            .device(device)
-            .cuda(CudaSettings { host_kv_bytes: 1 << 20, ..CudaSettings::default() })
-            .max_running(4)
-            .token_budget(48)
-            .max_requests(32)
-            .kv_blocks(Some(80))
-            .threads(Some(1))
+    /// Settings of an engine for few sequences at a time.
+    pub(crate) fn config(&self, device: ComputeDevice, policy: PolicyKind) -> EngineConfig {
+        EngineConfig {
+            probe: Some((self.probe)()),
+            policy,
+            device,
+            cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
+            cuda: CudaSettings { host_kv_bytes: 1 << 20, ..CudaSettings::default() },
+            max_running: Some(4),
+            token_budget: Some(48),
+            kv_blocks: Some(80),
+            queue: QueueConfig { max_requests: 32, ..QueueConfig::default() },
+            ..EngineConfig::default()
+        }
+    }
+
+    /// An engine of the model.
+    pub(crate) fn engine(&self, config: EngineConfig) -> Engine {
+        Engine::new(self.model.clone(), config).expect("an engine")
     }
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = Request> {
@@ -223,8 +229,8 @@ fn preferred(handle: RequestHandle) -> Vec<(u32, f32)> {
 }
 
 /// The engine, or in one line why there is none.
-pub(crate) fn build(builder: EngineBuilder) -> Result<Engine, String> {
-    builder.build().map_err(|error| match error {
+pub(crate) fn build(model: &Arc<Model>, config: EngineConfig) -> Result<Engine, String> {
+    Engine::new(model.clone(), config).map_err(|error| match error {
         BuildError::Failed(why) => {
             assert!(!why.is_empty() && !why.contains('\n'), "{why}");
             why

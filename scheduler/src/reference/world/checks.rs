@@ -20,9 +20,9 @@ impl World {
         for idx in &plan.preempted {
             let request = fast.state(*idx);
             let lost = plan.evicted.contains(idx) || plan.swap_out.contains(idx);
-            let for_memory = lost || request.passed_over > 0;
+            let for_memory = lost || request.skipped_steps > 0;
             // Or skipped, with the counter reset within the same plan.
-            let barred = fast.config().max_passed_over + fast.config().max_blocked == 1;
+            let barred = fast.config().max_skipped_steps + fast.config().max_barrier_steps == 1;
             assert!(before[idx] || for_memory || barred, "{}: {request:?}", self.kind);
         }
         let entered = plan.rows.iter().filter(|row| !before.contains_key(&row.idx));

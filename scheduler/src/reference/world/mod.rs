@@ -53,8 +53,8 @@ impl World {
             num_blocks: 8 + rng.below(24) as u32,
             max_context: 128,
             watermark: 0.1 * rng.below(4) as f32,
-            max_passed_over: rng.below(4) as u32,
-            max_blocked: 1 + rng.below(4) as u32,
+            max_skipped_steps: rng.below(4) as u32,
+            max_barrier_steps: 1 + rng.below(4) as u32,
             max_lookahead: 1 + rng.below(4) as u32,
             preemption: [Preemption::Recompute, Preemption::Swap, Preemption::Auto]
                 [rng.below(3) as usize],
@@ -63,7 +63,7 @@ impl World {
             block_s: 1.0,
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
-            reserve: [Reserve::Present, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
+            reserve: [Reserve::None, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
             refresh_tokens: 1 + rng.below(4) as u32,
         };
         let kind = kinds(&mut rng)[seed as usize % KINDS];

@@ -1,5 +1,8 @@
 //! The engine's structures, and substitutes for the types that they carry.
 
+#[path = "../../../../runtime/src/engine/queue_permit.rs"]
+#[cfg_attr(not(test), allow(dead_code, reason = "its models are tests"))]
+mod queue_permit;
 #[path = "../../../../runtime/src/engine/submit_queue.rs"]
 #[allow(dead_code, reason = "faults are not modelled")]
 mod submit_queue;
@@ -15,8 +18,8 @@ mod wake_up_models;
 /// In place of the runtime's request: its share of the queue.
 mod active {
     pub(super) struct ActiveRequest {
-        #[allow(dead_code, reason = "given back on drop")]
-        pub(super) place: super::submit_queue::QueuePlace,
+        #[allow(dead_code, reason = "released on drop")]
+        pub(super) permit: super::queue_permit::QueuePermit,
     }
 }
 
@@ -31,7 +34,7 @@ mod admission {
     }
 }
 
-/// In place of the runtime's ticket.
-mod handle {
-    pub(super) struct Ticket;
+/// In place of the runtime's status of a request.
+mod request_status {
+    pub(super) struct RequestStatus;
 }

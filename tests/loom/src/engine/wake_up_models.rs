@@ -5,8 +5,9 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::active::ActiveRequest;
-use super::handle::Ticket;
-use super::submit_queue::{EngineInbox, QueueLimits, QueuePlace, SubmitQueue};
+use super::queue_permit::{QueueLimits, QueuePermit};
+use super::request_status::RequestStatus;
+use super::submit_queue::{EngineInbox, SubmitQueue};
 use crate::explore;
 
 /// The loop of `serve.rs`: drains the queues, and parks where they were empty. Returns the numbers
@@ -15,7 +16,7 @@ fn serve(queue: &SubmitQueue, mut inbox: EngineInbox) -> (u32, u32) {
     let (mut submitted, mut cancelled) = (0, 0);
     while !queue.is_stopping() {
         let before = submitted + cancelled;
-        // The request's place is given back when it is dropped.
+        // The request's permit is released when it is dropped.
         while inbox.next_submission().is_some() {
             submitted += 1;
         }
@@ -29,7 +30,7 @@ fn serve(queue: &SubmitQueue, mut inbox: EngineInbox) -> (u32, u32) {
     (submitted, cancelled)
 }
 
-/// Starts the engine's thread and names it, as `EngineBuilder::build` does before it returns.
+/// Starts the engine's thread and names it, as `Engine::new` does before it returns.
 fn start(requests: u32) -> (Arc<SubmitQueue>, thread::JoinHandle<(u32, u32)>) {
     let (queue, inbox) = SubmitQueue::new(limits(requests));
     let served = queue.clone();
@@ -45,8 +46,8 @@ fn limits(requests: u32) -> QueueLimits {
 
 /// Submits a request of 8 bytes; returns true if there was room.
 fn submit(queue: &Arc<SubmitQueue>) -> bool {
-    let place = QueuePlace::take(queue, 8);
-    place.and_then(|place| queue.submit(Box::new(ActiveRequest { place }))).is_ok()
+    let permit = QueuePermit::acquire(queue.usage(), 8);
+    permit.and_then(|permit| queue.submit(Box::new(ActiveRequest { permit }))).is_ok()
 }
 
 /// Waits until the engine has taken every request; a deadlock if it sleeps on one.
@@ -87,7 +88,7 @@ fn two_callers_wake_the_engine_and_no_request_is_lost() {
 fn a_cancellation_and_a_stop_wake_the_engine() {
     explore(3, || {
         let (queue, engine) = start(2);
-        queue.cancel(Arc::new(Ticket));
+        queue.cancel(Arc::new(RequestStatus));
         queue.stop();
         let (submitted, cancelled) = engine.join().unwrap();
         assert_eq!(submitted, 0);
@@ -105,7 +106,7 @@ fn a_full_engine_refuses_and_counts_no_more_than_its_limit() {
         let there = caller.join().unwrap();
         assert!(here != there, "one of two fits");
         assert_eq!(queue.live(), 1);
-        // A request holds its queue.
+        // A request holds its permit.
         assert!(inbox.next_submission().is_some());
         assert_eq!(queue.live(), 0);
     });

@@ -1,0 +1,204 @@
+//! The backend of an engine, from its configuration.
+
+use std::sync::Arc;
+
+use trail_platform::{Memory, available_threads};
+use trail_probe::Weights;
+use trail_scheduler::Preemption;
+
+use super::config::{BuildError, EngineConfig};
+use super::device::{ComputeDevice, CpuSettings, ProbeDevice};
+use super::length_probe::LengthProbe;
+use crate::backend::{Backend, HiddenSink, Progress, RowSink};
+use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
+use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
+use crate::model::{Dtype, Model};
+
+/// A backend and the properties that the engine needs of it.
+pub struct BuiltBackend {
+    /// The backend.
+    pub backend: Box<dyn Backend>,
+    /// Blocks of its KV pool.
+    pub kv_blocks: usize,
+    /// Description of its device.
+    pub device: String,
+}
+
+/// The probe of an engine.
+#[derive(Clone)]
+pub struct ProbeParts {
+    /// The probe on the CPU: receiver of tapped activations.
+    pub probe: Arc<LengthProbe>,
+    /// Its weights, for a device that runs the probe itself.
+    pub weights: Arc<Weights>,
+}
+
+impl EngineConfig {
+    /// The backend of [`EngineConfig::device`].
+    pub(super) fn device_backend(
+        &mut self,
+        model: &Arc<Model>,
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        match self.device {
+            ComputeDevice::Cpu => self.cpu_backend(model, probe),
+            ComputeDevice::Cuda { ordinal } => self.cuda_backend(ordinal, model, probe),
+        }
+    }
+
+    fn cpu_backend(
+        &mut self,
+        model: &Arc<Model>,
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        let forward = self.cpu_forward(model)?;
+        let kv_blocks = forward.options().num_blocks;
+        let narrow = [("8-bit", forward.byte_products()), ("bf16", forward.bf16_products())];
+        let narrow = narrow.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+        let narrow: String =
+            narrow.map(|(kind, name)| format!(", {kind} products by {name}")).collect();
+        let (threads, isa) = (forward.options().threads, forward.isa());
+        let repacked = match (self.cpu.repack, forward.repacked_bytes()) {
+            (false, _) => String::new(),
+            (true, 0) => ", no weights to repack".into(),
+            (true, bytes) => format!(", {:.1} MiB of weights repacked", bytes as f64 / 1048576.0),
+        };
+        let pinned = describe(forward.pool().cpus());
+        let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}");
+        let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn HiddenSink>));
+        let backend = Box::new(CpuBackend::new(forward, tap));
+        Ok(BuiltBackend { backend, kv_blocks, device })
+    }
+
+    fn cuda_backend(
+        &mut self,
+        ordinal: usize,
+        model: &Arc<Model>,
+        probe: Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError> {
+        if let Some(dtype) = self.kv_dtype.filter(|dtype| *dtype != Dtype::Bf16) {
+            return Err(BuildError::Refused(format!(
+                "--kv-dtype {}: keys and values are bf16 on a GPU; leave the option out, or choose \
+                 --device cpu",
+                dtype.to_string().to_lowercase()
+            )));
+        }
+        let cpu_only = [(self.cpu.repack, "--repack"), (self.cpu.pin, "--cpu-strict 1")];
+        if let Some((_, option)) = cpu_only.into_iter().find(|(given, _)| *given) {
+            return Err(BuildError::Refused(format!(
+                "{option} is for the CPU: leave it out, or choose --device cpu"
+            )));
+        }
+        let options = self.cuda_options(ordinal, model, probe.as_ref())?;
+        let receiver = probe.map(|parts| parts.probe as Arc<dyn RowSink>);
+        let mut ignore = |_| {};
+        let progress: &mut dyn FnMut(Progress) = match &mut self.progress {
+            Some(report) => report,
+            None => &mut ignore,
+        };
+        let backend = CudaBackend::new(model, &options, receiver, progress)?;
+        let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
+        let device = format!("cuda:{ordinal}, {name}");
+        Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
+    }
+
+    /// Options of a CUDA backend for these settings; refuses a probe over several layers.
+    pub fn cuda_options(
+        &self,
+        ordinal: usize,
+        model: &Model,
+        probe: Option<&ProbeParts>,
+    ) -> Result<CudaOptions, BuildError> {
+        let layers = probe.map(|parts| parts.probe.layers());
+        if let Some(layers) = layers.filter(|layers| layers.single().is_none()) {
+            return Err(BuildError::Refused(format!(
+                "the probe reads layers {layers}: a GPU taps one layer; give a probe of one with \
+                 --probe FILE, or choose --device cpu"
+            )));
+        }
+        let settings = self.cuda;
+        let swaps = self.scheduler.preemption != Preemption::Recompute;
+        Ok(CudaOptions {
+            ordinal,
+            max_rows: self.max_rows(),
+            max_segments: self.num_running(),
+            max_requests: self.queue.max_requests,
+            max_context: model.config.max_context,
+            kv_blocks: self.kv_blocks,
+            host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
+            graphs: settings.graphs,
+            megakernel: settings.megakernel,
+            hopper_products: settings.hopper_products,
+            hopper_clusters: settings.hopper_clusters,
+            split_prefill: settings.split_prefill,
+            sampler_teams: settings.sampler_teams,
+            tap_layer: layers.map(|layers| layers.last()),
+            tap: match (probe, settings.probe) {
+                (None, _) => TapMode::Off,
+                (Some(_), ProbeDevice::Cpu) => TapMode::Cpu,
+                (Some(_), ProbeDevice::Gpu) => TapMode::Gpu,
+            },
+            probe: probe.map(|parts| parts.weights.clone()),
+            probe_threads: settings.probe_threads,
+            checksums: settings.checksums,
+        })
+    }
+
+    /// The forward pass of a CPU backend for these settings.
+    pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
+        let kv_dtype = self.kv_dtype.unwrap_or(Dtype::F32);
+        let default =
+            || KvPool::default_blocks(&model.config, self.num_running(), kv_room(model), kv_dtype);
+        let num_blocks = self.kv_blocks.unwrap_or_else(default);
+        let CpuSettings { threads, pin, isa, compute, repack } = self.cpu;
+        let options = CpuOptions {
+            threads: threads.unwrap_or_else(available_threads),
+            pin,
+            isa,
+            compute,
+            repack,
+            max_rows: self.max_rows(),
+            max_segments: self.num_running(),
+            kv_dtype,
+            num_blocks,
+            max_context: model.config.max_context,
+        };
+        CpuForward::new(model.clone(), options).map_err(BuildError::Refused)
+    }
+}
+
+impl From<CudaError> for BuildError {
+    fn from(error: CudaError) -> Self {
+        let why = error.to_string();
+        match error {
+            CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+            _ => BuildError::Failed(why),
+        }
+    }
+}
+
+/// Available memory where the system does not state it, bytes.
+const ASSUMED_BYTES: u64 = 8 << 30;
+
+/// Memory that is available beside the weights, bytes. Those in files count as available until they
+/// are read.
+fn kv_room(model: &Model) -> u64 {
+    let available = Memory::read().map_or(ASSUMED_BYTES, |memory| memory.available_bytes);
+    available.saturating_sub(model.weights.mapped_bytes as u64)
+}
+
+/// A function that makes the backend of an engine: from its settings, the model, and the
+/// probe if there is one.
+pub trait MakeBackend:
+    FnOnce(&mut EngineConfig, &Arc<Model>, Option<ProbeParts>) -> Result<BuiltBackend, BuildError>
+{
+}
+
+impl<F> MakeBackend for F where
+    F: FnOnce(
+        &mut EngineConfig,
+        &Arc<Model>,
+        Option<ProbeParts>,
+    ) -> Result<BuiltBackend, BuildError>
+{
+}

@@ -1,0 +1,186 @@
+//! Settings of an engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trail_probe::{LengthPredictor, Probe};
+use trail_scheduler::policies::{Needs, PolicyKind};
+use trail_scheduler::{LogSink, SchedulerConfig};
+
+use super::admission::QueueConfig;
+use super::clock::Clock;
+use super::device::{ComputeDevice, CpuSettings, CudaSettings};
+use super::observer::StepObserver;
+use crate::backend::Progress;
+use crate::model::{Dtype, Model, ModelConfig};
+
+/// The reason for which an engine could not be built: one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// The settings contradict each other, or exceed this machine.
+    Refused(String),
+    /// The device cannot run this model under any settings; another one may.
+    Unsupported(String),
+    /// A resource of this machine failed.
+    Failed(String),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (BuildError::Refused(why) | BuildError::Unsupported(why) | BuildError::Failed(why)) =
+            self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
+    Err(BuildError::Refused(why.into()))
+}
+
+/// Progress callback for weight upload and graph capture.
+pub type ProgressReporter = Box<dyn FnMut(Progress)>;
+
+/// Settings of an engine. Every number has a default that suits the model.
+///
+/// ```
+/// use trail_runtime::engine::{EngineConfig, PolicyKind};
+/// let config = EngineConfig { policy: PolicyKind::Sjf, kv_blocks: Some(64), ..Default::default() };
+/// ```
+#[derive(Default)]
+pub struct EngineConfig {
+    /// The remaining-length probe; without one nothing is predicted.
+    pub probe: Option<Probe>,
+    /// The prompt-only predictor, the source of `r` where there is one.
+    pub predictor: Option<Arc<dyn LengthPredictor>>,
+    /// The policy; default `fcfs`.
+    pub policy: PolicyKind,
+    /// True if requests carry their predictions ([`super::Request::predictions`]), so that a policy
+    /// needs no probe and no predictor. For experiments.
+    pub replays: bool,
+    /// Preemption and bounds of the scheduler. Its sizes and costs are ignored: they follow from
+    /// the other settings and from the backend. [`Preemption::Swap`] needs a device with memory of
+    /// its own.
+    ///
+    /// [`Preemption::Swap`]: trail_scheduler::Preemption::Swap
+    pub scheduler: SchedulerConfig,
+    /// The device that computes; default the CPU.
+    pub device: ComputeDevice,
+    /// Settings of the CPU backend.
+    pub cpu: CpuSettings,
+    /// Settings of a CUDA device.
+    pub cuda: CudaSettings,
+    /// Most sequences in one step; default [`ComputeDevice::default_max_running`].
+    pub max_running: Option<usize>,
+    /// Most rows (tokens) in one step; default [`ComputeDevice::default_token_budget`].
+    pub token_budget: Option<usize>,
+    /// Longest gap between two tokens of a request that prefill may cause, or three decode steps if
+    /// those are longer: prefill chunks beside a decode are cut to it, to 16 tokens at least. Zero
+    /// for no bound; default [`ComputeDevice::default_max_gap`].
+    pub max_gap: Option<Duration>,
+    /// KV blocks of 16 tokens; default: every running sequence at its longest, and half as much
+    /// again for paused ones, within half of the memory that is available beside the weights (on a
+    /// GPU: all that is left). On the CPU a block takes memory when it is first used.
+    pub kv_blocks: Option<usize>,
+    /// Type of keys and values; default: f32 on the CPU, where f16 and bf16 take half the memory,
+    /// bf16 on a GPU, which has no other.
+    pub kv_dtype: Option<Dtype>,
+    /// Bounds on the requests in the engine at once, and treatment of one beyond them.
+    pub queue: QueueConfig,
+    /// The engine's clock; default [`super::WallClock`].
+    pub clock: Option<Arc<dyn Clock>>,
+    /// Receives the phases of each step.
+    pub observer: Option<Box<dyn StepObserver>>,
+    /// Receives the decision log.
+    pub log: Option<Box<dyn LogSink>>,
+    /// Progress callback for the start of a device.
+    pub progress: Option<ProgressReporter>,
+}
+
+impl EngineConfig {
+    /// Sequences in one forward pass.
+    pub(super) fn num_running(&self) -> usize {
+        self.max_running.unwrap_or_else(|| self.device.default_max_running())
+    }
+
+    /// Rows of one forward pass.
+    pub(super) fn max_rows(&self) -> usize {
+        self.token_budget.unwrap_or_else(|| self.device.default_token_budget())
+    }
+
+    /// Bound on the gap that prefill causes.
+    pub(super) fn gap(&self) -> Duration {
+        self.max_gap.unwrap_or_else(|| self.device.default_max_gap())
+    }
+
+    /// Checks the settings against each other.
+    pub(super) fn check(&self) -> Result<(), BuildError> {
+        let (max_running, rows) = (self.num_running(), self.max_rows());
+        if max_running == 0 {
+            return refuse("max_running is 0: at least one sequence must run");
+        }
+        let max_requests = self.queue.max_requests;
+        if max_requests < max_running {
+            return refuse(format!(
+                "max_requests is {max_requests}, max_running {max_running}: every running sequence \
+                 is a request, so raise max_requests"
+            ));
+        }
+        if rows < max_running {
+            return refuse(format!(
+                "token_budget is {rows}, max_running {max_running}: every running sequence needs one \
+                 row, so raise token_budget"
+            ));
+        }
+        let name = self.policy.name();
+        let needs_probe = self.predictor.as_ref().is_some_and(|predictor| predictor.needs_probe());
+        match self.policy.needs() {
+            _ if self.replays => Ok(()),
+            _ if needs_probe && self.probe.is_none() => refuse(
+                "the length predictor is the probe on the prompt, and there is no probe: give one \
+                 with --probe FILE, or choose another --length-predictor",
+            ),
+            Needs::Probe if self.probe.is_none() => refuse(format!(
+                "policy {name} needs a probe trained for this model, and only the bundled model comes \
+                 with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
+                 or choose --policy fcfs",
+            )),
+            Needs::Predictor if self.predictor.is_none() => refuse(format!(
+                "policy {name} needs a prompt-only predictor: choose one with --length-predictor, \
+                 put predictor.safetensors beside the model, or choose --policy fcfs",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the probe fits `model`.
+    pub(super) fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
+        let fits = self.probe.as_ref().map(|probe| probe_fits(probe, &model.config));
+        fits.unwrap_or(Ok(())).or_else(refuse)
+    }
+}
+
+/// Checks that `probe` reads a layer of a model of `config`; the error says why it does not.
+pub fn probe_fits(probe: &Probe, config: &ModelConfig) -> Result<(), String> {
+    let (width, layers) = (config.hidden_size, config.num_layers);
+    let model =
+        probe.model.as_ref().map_or("another model".into(), |name| format!("model {name:?}"));
+    if probe.head.d() != width * probe.layers.count() {
+        return Err(format!(
+            "the probe reads activations of width {} from layer {}, the model's are {width} wide: \
+             it was trained for {model}",
+            probe.head.d(),
+            probe.layers,
+        ));
+    }
+    if probe.layers.last() >= layers {
+        return Err(format!(
+            "the probe taps layer {}, the model has layers 0..={}: it was trained for {model}",
+            probe.layers,
+            layers - 1
+        ));
+    }
+    Ok(())
+}
