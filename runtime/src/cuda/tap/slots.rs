@@ -1,5 +1,6 @@
 //! Which step's rows are in which slot of the ring, and whether they are whole: shared by the
-//! engine's thread, which announces steps, and the threads that consume them. Modelled in `tests/loom/`.
+//! engine's thread, which announces steps, and the threads that consume them. Modelled in
+//! `tests/loom/`.
 
 use std::sync::PoisonError;
 
