@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use trail_cli::{Error, Setup};
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Request, SamplingParams};
+use trail_cli::{Error, Setup};
 
 /// One prompt.
 #[derive(Clone, Debug, Deserialize)]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{Error, count};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward};
 use trail_runtime::model::Dtype;
+use trail_cli::{Error, count};
 
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
 

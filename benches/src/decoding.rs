@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use trail_cli::Error;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cpu::{Compute, CpuOptions, Isa};
 use trail_runtime::engine::{
     CollectedStep, EngineBuilder, Event, PolicyKind, Request, RequestHandle, SamplingParams,
     StepObserver, StepOutcome, SteppedEngine,
 };
+use trail_cli::Error;
 
 use crate::model::BenchModel;
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
 use trail_platform::Memory;
 use trail_platform::topology::ranges;
 use trail_probe::Probe;
@@ -13,6 +12,7 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, Engine, EngineBuilder};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
+use trail_cli::{CpuArgs, EngineArgs, Error, ModelArgs, Setup};
 
 /// Most requests of a batch, as in the engine.
 pub const MAX_BATCH: usize = 4096;

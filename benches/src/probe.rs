@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error, count};
 use trail_platform::stats::median;
 use trail_platform::{Isa, Rng};
 use trail_probe::{
@@ -16,6 +15,7 @@ use trail_probe::{
     Weights, reference,
 };
 use trail_runtime::cpu::Pool;
+use trail_cli::{EngineArgs, Error, count};
 
 use crate::ceilings;
 use crate::reads::ReadKernel;

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{Error, count};
 use trail_platform::stats::median;
 use trail_runtime::backend::{SamplingInput, SamplingInputs, SamplingParams};
 use trail_runtime::cpu::Samplers;
+use trail_cli::{Error, count};
 
 use crate::decode;
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT, verify};

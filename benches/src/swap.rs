@@ -8,13 +8,13 @@ use std::time::Instant;
 use clap::Args;
 use cudarc::driver::{CudaStream, result};
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error as Failure};
 use trail_platform::rng::Lcg;
 use trail_platform::stats::median;
 use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
+use trail_cli::{EngineArgs, Error as Failure};
 
 use crate::link::{Direction, Link};
 

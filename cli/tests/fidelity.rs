@@ -6,8 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use clap::Parser;
-use trail_cli::drive::{self, Job as EngineJob};
-use trail_cli::{EngineArgs, ModelArgs, Setup, Spread};
 use trail_probe::Prompt;
 use trail_runtime::engine::{PolicyKind, Request, SamplingParams, Stats, StepClock};
 use trail_scheduler::limits::blocks_for;
@@ -15,6 +13,8 @@ use trail_scheduler::rng::Rng;
 use trail_scheduler::simulator::{Job, Outcome, Refined, Run, Simulation, StepModel};
 use trail_scheduler::workload::Arrivals;
 use trail_scheduler::{NewRequest, SchedulerConfig};
+use trail_cli::drive::{self, Job as EngineJob};
+use trail_cli::{EngineArgs, ModelArgs, Setup, Spread};
 
 /// Prompts of the run, and most output tokens.
 const PROMPTS: usize = 40;

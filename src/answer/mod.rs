@@ -4,9 +4,9 @@ mod timing;
 
 use std::ops::ControlFlow;
 
-use trail_cli::Error;
 use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits};
 use trail_runtime::text::Step;
+use trail_cli::Error;
 
 use crate::detokenizer::Detokenizer;
 pub use timing::Timing;

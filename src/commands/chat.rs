@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trail_cli::output_file::{GENERATOR, generator};
-use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
+use trail_cli::output_file::{GENERATOR, generator};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
 use crate::answer;
 use crate::detokenizer::{Detokenizer, TextOptions};

@@ -1,14 +1,14 @@
 //! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
 use serde_json::{Value, json};
-use trail_cli::machine;
-use trail_cli::{Device, Error, Output};
 use trail_platform::topology::ranges;
 use trail_platform::{Memory, Topology};
 use trail_ptx::Target;
 use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
+use trail_cli::machine;
+use trail_cli::{Device, Error, Output};
 
 /// Prints the report.
 pub fn run(json: bool) -> Result<(), Error> {

@@ -5,10 +5,10 @@ mod memory;
 mod tensors;
 
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
 use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
 use trail_runtime::model::{ModelConfig, RopeScaling, TensorInfo};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
 
 use super::probe::layers::layer_json;
 pub use args::InspectArgs;

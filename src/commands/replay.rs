@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use trail_cli::{EngineArgs, Error, Output, Spread, Table};
 use trail_scheduler::log::{DecisionLog, Recording, Replay, ReplayError};
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::simulator::{Outcome, Run};
+use trail_cli::{EngineArgs, Error, Output, Spread, Table};
 
 use crate::interrupt::Interrupt;
 

@@ -1,9 +1,9 @@
 //! Options of sampling, common to `generate` and `chat`.
 
 use clap::Args;
-use trail_cli::Error;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
+use trail_cli::Error;
 
 use crate::random;
 

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use serde::Serialize;
-use trail_cli::{EngineArgs, Error, Output, Table};
 use trail_scheduler::theory::simulation::simulate;
 use trail_scheduler::theory::{
     Estimate, Figure8Row, Predictor, Queue, RefinedResponse, figure8, refined_response,
 };
+use trail_cli::{EngineArgs, Error, Output, Table};
 
 /// Half width of a 95 % confidence interval, in standard errors.
 const Z_95: f64 = 1.96;

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
-use trail_cli::Error;
 use trail_runtime::engine::Stats;
+use trail_cli::Error;
 
 use super::access::Access;
 use super::engine_metrics;

@@ -41,8 +41,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use trail_cli::{Error, Setup};
 use trail_runtime::engine::Engine;
+use trail_cli::{Error, Setup};
 
 use error::ApiError;
 use intake::Intake;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
-use trail_cli::{Error, Setup};
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
+use trail_cli::{Error, Setup};
 
 use super::ServerOptions;
 use super::error::ApiError;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use trail_cli::Embedder;
 use trail_probe::predictor::{Features, Layer, Output, Pooling};
 use trail_probe::{Predictor, Storage};
 use trail_runtime::text::Tokenizer;
+use trail_cli::Embedder;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 

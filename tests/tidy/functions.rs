@@ -14,7 +14,7 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("tests/emulator/src/ptx/inline.rs::call", 78),
     ("tests/emulator/tests/arithmetic.rs::arithmetic_reference", 71),
     ("runtime/tests/cuda_backend/play.rs::play", 98),
-    ("runtime/tests/cuda_gemm/epilogues.rs::qkv", 73),
+    ("runtime/tests/cuda_gemm/ends.rs::qkv", 73),
 ];
 
 /// Functions over [`LIMIT`] in all Rust files.

@@ -37,8 +37,7 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<File>) {
         if entry.file_type().unwrap().is_dir() {
             let hidden = name.starts_with('.') && name != ".ci";
             // `runtime/tests/golden/make` holds the scripts that write the golden files.
-            let skipped =
-                SKIPPED_FOLDERS.contains(&name.as_str()) && path != "runtime/tests/golden/make";
+            let skipped = SKIPPED_FOLDERS.contains(&name.as_str()) && path != "runtime/tests/golden/make";
             if !hidden && !skipped {
                 walk(&entry.path(), &format!("{path}/"), found);
             }

@@ -7,11 +7,11 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_cli::Error;
 use trail_platform::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
 use trail_runtime::model::Weights;
+use trail_cli::Error;
 
 use super::DecodeArgs;
 use crate::barrier;

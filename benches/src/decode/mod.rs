@@ -8,8 +8,8 @@ pub use cpu::fill_kv;
 
 use clap::Args;
 use serde_json::Value;
-use trail_cli::{Error, count};
 use trail_runtime::engine::ComputeDevice;
+use trail_cli::{Error, count};
 
 use crate::gpu::LimitArgs;
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::Error as Failure;
 use trail_platform::stats::median;
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{Device, DeviceWeights};
 use trail_runtime::model::Model;
+use trail_cli::Error as Failure;
 
 use crate::link::{Direction, Link};
 use crate::model::BenchModel;

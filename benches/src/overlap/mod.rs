@@ -7,8 +7,8 @@ mod late;
 
 use clap::Args;
 use serde_json::Value;
-use trail_cli::{Error, count};
 use trail_runtime::engine::ComputeDevice;
+use trail_cli::{Error, count};
 
 use crate::decoding::Shape;
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};

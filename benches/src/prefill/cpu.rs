@@ -8,10 +8,10 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_cli::Error;
 use trail_platform::stats::median;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::model::{Model, Tensor};
+use trail_cli::Error;
 
 use super::PrefillArgs;
 use crate::ceilings;

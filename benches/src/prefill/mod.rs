@@ -5,8 +5,8 @@ mod gpu;
 
 use clap::Args;
 use serde_json::Value;
-use trail_cli::{Error, count};
 use trail_runtime::engine::ComputeDevice;
+use trail_cli::{Error, count};
 
 use crate::gpu::{LimitArgs, at_least_one};
 use crate::model::{BenchModel, MAX_CONTEXT};

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error};
 use trail_platform::stats::Sorted;
+use trail_cli::{EngineArgs, Error};
 
 use load::SteadyLoad;
 

@@ -9,13 +9,13 @@ mod report;
 mod workload;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
-use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_runtime::engine::{Engine, PolicyKind};
 use trail_runtime::model::Dtype;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::simulator::Noise;
 use trail_scheduler::workload::Arrivals;
+use trail_cli::drive::{self, Display, Job};
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 
 use crate::model::parse_dtype;
 use crate::report::Report;

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use trail_runtime::engine::Stats;
 use trail_cli::drive::Outcome;
 use trail_cli::{Spread, Table};
-use trail_runtime::engine::Stats;
 
 /// Conditions of the comparison.
 #[derive(Clone, Debug, Serialize)]

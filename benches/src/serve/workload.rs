@@ -1,11 +1,11 @@
 //! The requests of `bench serve`: the same for every policy and load.
 
-use trail_cli::drive::Job;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::model::ModelConfig;
 use trail_scheduler::rng::{Rng, mix};
 use trail_scheduler::simulator::{Job as Predicted, Refined};
 use trail_scheduler::workload::Lengths;
+use trail_cli::drive::Job;
 
 use super::ServeArgs;
 

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
+use trail_runtime::engine::StepCost;
 use trail_cli::output_file::{GENERATOR, generator};
 use trail_cli::{Error, OutputFile};
-use trail_runtime::engine::StepCost;
 
 use crate::model::BenchModel;
 use crate::report::{Column, Group};

@@ -14,9 +14,9 @@ mod recorder;
 mod sizes;
 
 use serde_json::{Value, json};
+use trail_runtime::engine::ComputeDevice;
 use trail_cli::output_file::{GENERATOR, generator, signed_svg};
 use trail_cli::{Error, OutputFile};
-use trail_runtime::engine::ComputeDevice;
 
 use crate::decoding::Shape;
 use crate::model::BenchModel;

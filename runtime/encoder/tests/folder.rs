@@ -13,8 +13,7 @@ fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder").join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
-    let seed =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/seeds/encoder/distilbert");
+    let seed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/seeds/encoder/distilbert");
     let seed = fs::read(seed).expect("a seed");
     for (name, bytes) in NAMES.iter().zip(seed.splitn(3, |&byte| byte == 0)) {
         fs::write(folder.join(name), bytes).expect("written");

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use trail_encoder::Encoder;
 use trail_platform::Rng;
+use trail_encoder::Encoder;
 use trail_probe::predictor::Pooling;
 
 const VOCAB: usize = 11;

@@ -1,7 +1,7 @@
 //! Proof of the matrix kernels: each against its naive expected, over random shapes, on whatever
 //! driver there is.
 
-mod epilogues;
+mod ends;
 mod product;
 mod shuffle;
 #[path = "../support/mod.rs"]
@@ -36,7 +36,7 @@ fn skinny_products_are_their_references() {
         for rows in [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64] {
             for _ in 0..2 {
                 let case = Case::random(&mut chance, end, rows);
-                checked.insert(epilogues::check(&bench, &mut chance, &case));
+                checked.insert(ends::check(&bench, &mut chance, &case));
             }
         }
     }
@@ -52,7 +52,7 @@ fn tiled_products_are_their_references() {
     for end in ENDS {
         for rows in [65, 127, 128, 129, 200, 255, 256, 257, 300, 520] {
             let case = Case::random(&mut chance, end, rows);
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     assert_eq!(checked, kernels("tiled_"));
@@ -73,7 +73,7 @@ fn rotation_is_exact_at_distant_positions() {
     ];
     for (rows, head_dim, heads, kv_heads) in shapes {
         let case = Case { positions: 131_072, ..Case::heads(rows, head_dim, heads, kv_heads) };
-        epilogues::check(&bench, &mut chance, &case);
+        ends::check(&bench, &mut chance, &case);
     }
 }
 
@@ -92,7 +92,7 @@ fn shares_do_not_change_the_result() {
             (Epilogue::Swiglu, 256),
         ] {
             let case = Case { multiprocessors, ..Case::new(epilogue, rows, 384, 1536) };
-            epilogues::check(&bench, &mut chance, &case);
+            ends::check(&bench, &mut chance, &case);
         }
     }
 }
@@ -114,7 +114,7 @@ fn the_models_own_shapes() {
             Case::new(Epilogue::Logits, rows, 1024, 256),
         ];
         for case in cases {
-            epilogues::check(&bench, &mut chance, &on_chip(case));
+            ends::check(&bench, &mut chance, &on_chip(case));
         }
     }
     for case in [
@@ -122,7 +122,7 @@ fn the_models_own_shapes() {
         Case::new(Epilogue::Residual, 2, 256, 14336),
         Case::new(Epilogue::Swiglu, 33, 512, 4096),
     ] {
-        epilogues::check(&bench, &mut chance, &on_chip(case));
+        ends::check(&bench, &mut chance, &on_chip(case));
     }
 }
 
@@ -138,7 +138,7 @@ fn every_rung_is_the_same_product() {
                 family: Family::Ladder(rung),
                 ..Case::random(&mut chance, Epilogue::Logits, rows)
             };
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     assert_eq!(checked, kernels("gemm_"));
@@ -154,7 +154,7 @@ fn bulk_products_are_their_references() {
     for end in ENDS {
         for rows in [1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64] {
             let case = Case { family: Family::Bulk, ..Case::random(&mut chance, end, rows) };
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     assert_eq!(checked, kernels("bulk_"));
@@ -171,7 +171,7 @@ fn bulk_shares_do_not_change_the_result() {
         {
             let case = Case::new(epilogue, rows, 384, 1536);
             let case = Case { family: Family::Bulk, multiprocessors, ..case };
-            epilogues::check(&bench, &mut chance, &case);
+            ends::check(&bench, &mut chance, &case);
         }
     }
 }
@@ -185,7 +185,7 @@ fn wgmma_products_are_their_references() {
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
         for rows in [32, 33, 64, 65, 127, 128, 129, 255, 256, 257, 300, 1000] {
             let case = Case { family: Family::Group, ..Case::random(&mut chance, end, rows) };
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     let mut all = kernels("wgmma_");
@@ -193,11 +193,7 @@ fn wgmma_products_are_their_references() {
     assert_eq!(checked, all);
     // A last wave of one tile with fewer units than there are blocks: it is not shared.
     let few = Case::new(Epilogue::Swiglu, 64, 1024, 512);
-    epilogues::check(
-        &bench,
-        &mut chance,
-        &Case { family: Family::Group, multiprocessors: 7, ..few },
-    );
+    ends::check(&bench, &mut chance, &Case { family: Family::Group, multiprocessors: 7, ..few });
 }
 
 /// Tiles that several blocks share, of all tiles and of those of the last wave.
@@ -217,7 +213,7 @@ fn wgmma_adds_up_shared_tiles() {
             let product = Product { epilogue: end, rows, features, width };
             let plan = plan::hopper::wgmma::gemm(&chip, product).expect("a plan");
             assert!(plan.launch.splits > 1, "{}", plan.launch);
-            epilogues::check(&bench, &mut chance, &case);
+            ends::check(&bench, &mut chance, &case);
         }
     }
 }
@@ -235,7 +231,7 @@ fn wgmma_clusters_are_their_references() {
                 _ => Case::new(end, rows, 504, 0),
             };
             let case = Case { family: Family::Clusters, multiprocessors, width, ..base };
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
+            checked.insert(ends::check(&bench, &mut chance, &case));
         }
     }
     let mut all = kernels("wgmma_");
@@ -261,7 +257,7 @@ fn wgmma_clusters_add_up_shared_tiles() {
             let product = Product { epilogue: end, rows, features, width };
             let plan = plan::hopper::wgmma::gemm_in_clusters(&chip, product).expect("a plan");
             assert!(plan.launch.splits > 1, "{}", plan.launch);
-            epilogues::check(&bench, &mut chance, &case);
+            ends::check(&bench, &mut chance, &case);
         }
     }
 }

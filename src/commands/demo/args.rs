@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use trail_cli::{Error, OutputFile};
 use trail_runtime::engine::PolicyKind;
+use trail_cli::{Error, OutputFile};
 
 use crate::commands::load::Load;
 

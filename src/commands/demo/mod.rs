@@ -15,12 +15,12 @@ mod traces;
 
 use std::time::Instant;
 
-use trail_cli::drive::{Job, Outcome};
-use trail_cli::output_file::{GENERATOR, generator, signed_svg};
-use trail_cli::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::workload::Arrivals;
+use trail_cli::drive::{Job, Outcome};
+use trail_cli::output_file::{GENERATOR, generator, signed_svg};
+use trail_cli::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
 
 use crate::commands::load::Load;
 use crate::plot;

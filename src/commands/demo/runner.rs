@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
 use trail_cli::drive::{self, Display, Job, Run};
 use trail_cli::{EngineArgs, Error, OutputFile, Setup};
-use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
 
 use super::args::{ClockKind, DemoArgs};
 

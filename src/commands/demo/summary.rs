@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trail_cli::Spread;
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::Stats;
+use trail_cli::Spread;
 
 use super::runner::Completed;
 use crate::commands::load::Load;

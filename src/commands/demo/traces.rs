@@ -1,9 +1,9 @@
 //! The requests of a run with their recorded predictions, as a trace file.
 
-use trail_cli::drive::{Job, Outcome};
-use trail_cli::{Error, OutputFile, Setup};
 use trail_probe::Prompt;
 use trail_scheduler::simulator::Trace;
+use trail_cli::drive::{Job, Outcome};
+use trail_cli::{Error, OutputFile, Setup};
 
 /// Writes `jobs` with their arrival times, and the `outcomes` of the recording run.
 pub fn write(

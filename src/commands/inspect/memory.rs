@@ -1,10 +1,10 @@
 //! Memory that a model takes.
 
 use serde::Serialize;
-use trail_cli::{CpuArgs, size};
 use trail_runtime::cuda;
 use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
 use trail_scheduler::BLOCK_TOKENS;
+use trail_cli::{CpuArgs, size};
 
 /// Weights and KV cache of a batch at a context, bytes.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trail_cli::{Table, size};
 use trail_runtime::model::TensorInfo;
+use trail_cli::{Table, size};
 
 /// Tensors of one type.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use trail_cli::{Error, ModelArgs, Output, Setup, Table, count};
 use trail_probe::predictor::{Constant, PromptLength};
 use trail_probe::{LengthPredictor, Prediction, Probe, Prompt};
 use trail_runtime::engine::probe_fits;
+use trail_cli::{Error, ModelArgs, Output, Setup, Table, count};
 use trail_training::Shard;
 use trail_training::evaluation::{BatchTau, PromptOnly, of_prompt};
 

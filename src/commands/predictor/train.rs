@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use trail_cli::{Embedder, Error, ModelArgs, Output, OutputFile, Setup};
 use trail_probe::file::Storage;
 use trail_probe::predictor::{Features, Pooling};
 use trail_probe::{Bins, MAX_BINS};
+use trail_cli::{Embedder, Error, ModelArgs, Output, OutputFile, Setup};
 use trail_training::dataset::is_validation;
 use trail_training::evaluation::PromptOnly;
 use trail_training::objective::Objective;

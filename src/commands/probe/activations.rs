@@ -7,11 +7,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use trail_cli::{EngineArgs, Error, Setup};
 use trail_platform::Rng;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapRow, TapStage};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
 use trail_runtime::model::Dtype;
+use trail_cli::{EngineArgs, Error, Setup};
 use trail_training::{Answer, Collected};
 
 /// Rows of a step.

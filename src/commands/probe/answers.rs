@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
-use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_platform::Rng;
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Engine, PolicyKind, Request};
+use trail_cli::drive::{self, Display, Job};
+use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_training::{Answer, Collected};
 
 use super::activations::{Activations, sample_rows};

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use trail_runtime::model::files;
 use trail_cli::Error;
 use trail_cli::output_file::{GENERATOR, generator};
-use trail_runtime::model::files;
 use trail_training::{Collected, Shard};
 
 /// Name of the file with the settings.

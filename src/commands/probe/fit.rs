@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
 use trail_probe::file::Storage;
+use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
 use trail_training::Dataset;
 use trail_training::fit::fit_probe;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use trail_cli::{Error, Output};
 use trail_probe::Probe;
+use trail_cli::{Error, Output};
 
 use super::layers::layer_json;
 

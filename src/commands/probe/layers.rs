@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use serde_json::Value;
-use trail_cli::Error;
 use trail_probe::TapLayers;
+use trail_cli::Error;
 
 /// Layers that an option names.
 #[derive(Clone, Debug, PartialEq, Eq)]

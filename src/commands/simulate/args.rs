@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count};
 use trail_runtime::engine::PolicyKind;
 use trail_runtime::model::Dtype;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::simulator::{Dataset, Job, Noise, Simulation, StepModel, Trace, TraceSet};
 use trail_scheduler::{BLOCK_TOKENS, Preemption, SchedulerConfig};
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count};
 
 use super::scenario::{Pace, Scenario, Source};
 use crate::commands::load::Load;

@@ -1,8 +1,8 @@
 //! Figures of one simulated run.
 
 use serde::Serialize;
-use trail_cli::Spread;
 use trail_scheduler::simulator::{Outcome, Run};
+use trail_cli::Spread;
 
 use super::scenario::Scenario;
 

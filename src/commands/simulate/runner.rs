@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use trail_cli::Error;
-use trail_cli::drive::Display;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::simulator::{Progress, Run};
+use trail_cli::Error;
+use trail_cli::drive::Display;
 
 use super::scenario::{Pace, Scenario};
 use crate::interrupt::Interrupt;

@@ -8,11 +8,11 @@ mod report;
 use std::path::Path;
 use std::sync::Arc;
 
+use trail_runtime::engine::probe_fits;
+use trail_scheduler::simulator::Trace as ReplayTrace;
 use trail_cli::drive::Display;
 use trail_cli::output_file::signed_svg;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup};
-use trail_runtime::engine::probe_fits;
-use trail_scheduler::simulator::Trace as ReplayTrace;
 use trail_training::Shard;
 use trail_training::evaluation::{Predictors, Trace};
 

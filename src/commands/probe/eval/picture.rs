@@ -1,7 +1,7 @@
 //! The plot of `trail-rt probe eval`.
 
-use trail_cli::Error;
 use trail_probe::Bins;
+use trail_cli::Error;
 use trail_training::evaluation::{AGES, Trace, countdown};
 
 use super::report::Report;

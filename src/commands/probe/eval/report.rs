@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
-use trail_cli::Table;
 use trail_probe::{HeadDtype, Probe, TapLayers};
+use trail_cli::Table;
 use trail_training::evaluation::{
     AGES, Mae, Reliability, Trace, best_constant, bin_accuracy, countdown,
     expected_calibration_error, heat_map, maes, reliability, short_behind_long, tau_b,

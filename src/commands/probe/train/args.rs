@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trail_cli::count;
 use trail_probe::{Bins, MAX_BINS};
+use trail_cli::count;
 use trail_training::Recipe;
 
 use crate::commands::probe::layers::Layers;

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_probe::file::Storage;
 use trail_probe::{Probe, TapLayers};
+use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_training::fit::fit_probe;
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use trail_cli::{Error, notice};
 use trail_probe::TapLayers;
+use trail_cli::{Error, notice};
 use trail_training::{Trainer, state};
 
 /// A training and its name.

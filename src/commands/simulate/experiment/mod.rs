@@ -8,9 +8,9 @@ mod report;
 mod rr_sjf;
 mod trail;
 
+use trail_scheduler::simulator::Run;
 use trail_cli::output_file::signed_svg;
 use trail_cli::{Error, OutputFile, Table};
-use trail_scheduler::simulator::Run;
 
 use super::SimulateArgs;
 use super::figures::Figures;

@@ -1,5 +1,5 @@
-//! One case of one epilogue: launched twice on poisoned outputs, and in clusters once more without,
-//! the bits compared with each other and with the expected.
+//! One case of one end: launched twice on poisoned outputs, and in clusters once more without, the
+//! bits compared with each other and with the expected.
 
 use crate::cuda::{Address, Bench, Buffer, Chance, Output};
 use crate::product::{Case, EPS, Setup};
