@@ -197,7 +197,7 @@ struct Kernel {
         wait_for_next();
         ptx::wgmma_wait<0>();
         ptx::wgmma_results(state.out);
-        // Until here the products of values read the registers of the weights, which `weigh` writes.
+        // Until here the products of values read the weights' registers, which `weigh` writes.
         ptx::wgmma_results(scores);
         release(before);
         softmax::weigh(state, scores, grew, decay);

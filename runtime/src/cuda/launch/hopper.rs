@@ -1,5 +1,5 @@
-//! Launches of the kernels for Hopper alone that take tensor maps: products of many rows (wgmma) and
-//! prefill attention. TMA reads activations and KV pool through maps that are made beforehand.
+//! Launches of the kernels for Hopper alone that take tensor maps: products of many rows (wgmma),
+//! and prefill attention. TMA reads activations and KV pool through maps made beforehand.
 
 use super::attention::prefill_params;
 use super::gemm::{

@@ -50,8 +50,8 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
     }
 }
 
-/// Rung `number` (1 or 2) of attention, which computes what [`crate::cuda::plan::attention::decode`]
-/// does.
+/// Rung `number` (1 or 2) of attention, which computes what
+/// [`crate::cuda::plan::attention::decode`] does.
 pub fn attention(number: usize, rows: usize, heads: Heads, context: usize) -> LaunchPlan {
     let (kernel, grid, block, shared_bytes) = match (number, heads.head_dim) {
         (1, 64) => ("attention_rung1_hd64", heads.kv_heads * heads.group, 32, 0),

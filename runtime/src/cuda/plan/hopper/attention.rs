@@ -1,5 +1,5 @@
-//! Geometry of Hopper's prefill attention (kernels/hopper/attention_wgmma.cu): persistent blocks, each
-//! with its share of the tiles and heads.
+//! Geometry of Hopper's prefill attention (kernels/hopper/attention_wgmma.cu): persistent blocks,
+//! each with its share of the tiles and heads.
 
 use crate::backend::BLOCK_TOKENS;
 use crate::cuda::plan::attention::split::PrefillSplit;
@@ -16,8 +16,8 @@ pub const COLUMNS: usize = 64;
 /// Its rows: a block of one head.
 pub const BOX_ROWS: usize = BLOCK_TOKENS;
 
-/// The plan of [`crate::cuda::plan::attention::prefill`] on a Hopper chip; `None` on another one, and for heads of a width
-/// that has no instance.
+/// The plan of [`crate::cuda::plan::attention::prefill`] on a Hopper chip; `None` on another one,
+/// and for heads of a width that has no instance.
 pub fn prefill(
     chip: &Chip,
     heads: Heads,

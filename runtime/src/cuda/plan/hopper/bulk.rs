@@ -1,5 +1,5 @@
-//! Geometry of Hopper's products of few rows (kernels/hopper/bulk_*): grid, shares and so bits of the plan
-//! by `skinny_*`, with other rings, and a warp that copies.
+//! Geometry of Hopper's products of few rows (kernels/hopper/bulk_*): grid, shares and so bits of
+//! the plan by `skinny_*`, with other rings, and a warp that copies.
 
 use crate::cuda::plan::gemm::{
     self, Epilogue, GemmPlan, Product, ROW_BYTES, SKINNY, SKINNY_STEP_BYTES,

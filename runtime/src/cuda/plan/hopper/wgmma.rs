@@ -1,6 +1,7 @@
-//! Geometry of Hopper's products of more than a few rows (kernels/hopper/wgmma_*): tiles of 128 features x
-//! 64, 128 or 256 tokens, whole in all waves but the last (hybrid stream-K). In clusters, two
-//! blocks have tiles of the same tokens side by side, and TMA brings their activations to both.
+//! Geometry of Hopper's products of more than a few rows (kernels/hopper/wgmma_*): tiles of 128
+//! features x 64, 128 or 256 tokens, whole in all waves but the last (hybrid stream-K). In
+//! clusters, two blocks have tiles of the same tokens side by side, and TMA brings their
+//! activations to both.
 
 use crate::cuda::plan::gemm::{
     Epilogue, GemmPlan, LEAST_UNITS, Product, ROW_BYTES, epilogue_bytes,
