@@ -158,7 +158,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
     if let Some(help) = help_of_experts(arguments) {
         return Err(Exit::Requested(help));
     }
-    let arguments = options_file::complete(arguments)?;
+    let arguments = options_file::complete(arguments, std::env::vars_os())?;
     let matches = definition(false).try_get_matches_from(arguments);
     let matches = matches.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),

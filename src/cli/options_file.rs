@@ -47,9 +47,12 @@ struct Setting {
     argument: Option<String>,
 }
 
-/// Returns `arguments` with the options of the environment and of the file before their own, if
-/// they request `serve`.
-pub(super) fn complete(arguments: &[OsString]) -> Result<Vec<OsString>, Error> {
+/// Returns `arguments` with the options of the environment's `variables` and of the file before
+/// their own, if they request `serve`.
+pub(super) fn complete(
+    arguments: &[OsString],
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<OsString>, Error> {
     let Ok(matches) = definition(true).try_get_matches_from(arguments) else {
         // The parser says what is wrong.
         return Ok(arguments.to_vec());
@@ -62,7 +65,7 @@ pub(super) fn complete(arguments: &[OsString]) -> Result<Vec<OsString>, Error> {
     let is_given = |id: &str| {
         levels.iter().any(|level| level.value_source(id) == Some(ValueSource::CommandLine))
     };
-    let mut settings = of_environment(std::env::vars_os())?;
+    let mut settings = of_environment(variables)?;
     let named = levels.iter().find_map(|level| level.get_one::<PathBuf>("config")).cloned();
     let variable = settings.iter().find(|setting| setting.id == "config");
     let variable = variable.and_then(|setting| setting.argument.as_ref()?.split_once('='));
@@ -173,5 +176,65 @@ fn setting(source: &str, option: &Arg, text: &str) -> Result<Setting, Error> {
             Err(Error::usage(format!("{source}: {}", one_line(&error.to_string()))))
         }
         _ => Ok(Setting { id, argument }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments that the parser gets, or the refusal, with `text` as the file of options.
+    fn completed(text: &str, variables: &[(&str, &str)], own: &[&str]) -> Result<String, String> {
+        let folder = std::env::temp_dir().join(format!("trail-options-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join(format!("{:?}.toml", std::thread::current().id()));
+        std::fs::write(&file, text).expect("a file");
+        let config = format!("--config={}", file.display());
+        let own = ["trail-rt", &config].into_iter().chain(own.iter().copied());
+        let own: Vec<OsString> = own.map(OsString::from).collect();
+        let variables = variables.iter().map(|&(name, value)| (name.into(), value.into()));
+        let all = complete(&own, variables).map_err(|error| error.to_string())?;
+        let all: Vec<&str> = all.iter().filter_map(|argument| argument.to_str()).collect();
+        Ok(all.into_iter().filter(|&argument| argument != config).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_environment_over_the_file() {
+        let file = "port = 1\nmax-running = 3\nverbose = true\nprefill-weight = 0.5\n";
+        let variables = [("TRAIL_PORT", "2"), ("TRAIL_VERBOSE", "no"), ("TRAIL_HOST", "")];
+        let from_file = "trail-rt --max-running=3 --port=1 --prefill-weight=0.5 --verbose";
+        assert_eq!(completed(file, &[], &[]).as_deref(), Ok(from_file));
+        let expected = "trail-rt --port=2 --max-running=3 --prefill-weight=0.5";
+        assert_eq!(completed(file, &variables, &[]).as_deref(), Ok(expected));
+        let expected = "trail-rt --max-running=3 --prefill-weight=0.5 serve --port 4";
+        let own = ["serve", "--port", "4"];
+        assert_eq!(completed(file, &variables, &own).as_deref(), Ok(expected));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        for (file, variables, says) in [
+            ("port = 1\nprot = 2", &[][..], "line 2: there is no option prot"),
+            ("config = \"x\"", &[], "line 1: there is no option config"),
+            ("\nmax_running = 2", &[], "line 2: there is no option max_running"),
+            ("port = \"x\"", &[], "line 1: invalid value 'x' for '--port <PORT>'"),
+            ("port = [1]", &[], "line 1: port is of type array"),
+            ("verbose = 3", &[], "line 1: verbose is '3': give true or false"),
+            ("port = 1\nport = 2", &[], "line 2: duplicate key"),
+            ("port =", &[], "line 1: "),
+            ("", &[("TRAIL_PORT", "tcp://10.0.0.1:80")], "TRAIL_PORT: invalid value 'tcp://"),
+            ("", &[("TRAIL_VERBOSE", "maybe")], "TRAIL_VERBOSE: verbose is 'maybe'"),
+        ] {
+            let error = completed(file, variables, &[]).expect_err(file);
+            assert!(error.contains(says), "{file}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn other_commands_have_no_file() {
+        let arguments: Vec<OsString> = ["trail-rt", "doctor"].map(OsString::from).to_vec();
+        let variables = [("TRAIL_PORT".into(), "none".into())].into_iter();
+        assert_eq!(complete(&arguments, variables).ok(), Some(arguments));
     }
 }

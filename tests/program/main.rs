@@ -15,6 +15,7 @@ mod gguf;
 mod gguf_file;
 mod hub;
 mod inspect;
+mod options;
 mod predictor;
 mod probe;
 mod pull;

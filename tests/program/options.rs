@@ -1,0 +1,118 @@
+//! Which command takes which options, and the size of its help.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{assert_refused, trail_rt};
+
+/// The one line with which `arguments` are refused.
+fn refusal(arguments: &[&str]) -> String {
+    let output = trail_rt(arguments);
+    assert_refused(&output, 2, "");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+#[test]
+fn options_that_a_command_does_not_read_are_refused() {
+    for (arguments, option, reader, help) in [
+        (&["doctor", "--express", "3"][..], "--express", "serve", "doctor"),
+        (&["theory", "--lambda", "0.5", "--repack"], "--repack", "bench decode", "theory"),
+        (&["pull", "--probe", "x", "a/b"], "--probe", "probe eval", "pull"),
+        (&["--threads", "2", "replay", "x"], "--threads", "probe train", "replay"),
+        (&["doctor", "--experimental", "megakernel"], "--experimental", "serve", "doctor"),
+    ] {
+        let error = refusal(arguments);
+        for part in [&format!("{option} is an option of "), reader, &format!("{help} --help")] {
+            assert!(error.contains(part), "{arguments:?}: {error}");
+        }
+    }
+}
+
+/// The help of `command`, and the options that it shows.
+fn help(command: &str, all: bool) -> (String, usize) {
+    let last = if all { "--help-all" } else { "--help" };
+    let arguments: Vec<&str> = command.split_whitespace().chain([last]).collect();
+    let output = trail_rt(&arguments);
+    assert!(output.status.success(), "{arguments:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let is_option = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("--") || line.starts_with("-h,") || line.starts_with("-V,")
+    };
+    let options = text.lines().filter(is_option).count();
+    (text, options)
+}
+
+#[test]
+fn help_shows_what_a_user_chooses() {
+    for (command, most) in [
+        ("", 40),
+        ("serve", 40),
+        ("pull", 15),
+        ("doctor", 15),
+        ("replay", 15),
+        ("theory", 15),
+        ("inspect", 15),
+        ("probe inspect", 15),
+    ] {
+        let (text, options) = help(command, false);
+        assert!(options <= most && options > 2, "{command}: {options} options\n{text}");
+        assert!(!text.contains("--prefill-weight"), "{command}");
+    }
+}
+
+#[test]
+fn no_help_is_longer_than_three_screens() {
+    for command in [
+        "serve",
+        "generate",
+        "chat",
+        "pull",
+        "inspect",
+        "doctor",
+        "replay",
+        "theory",
+        "simulate",
+        "demo",
+        "probe collect",
+        "probe train",
+        "probe fit",
+        "probe eval",
+        "probe inspect",
+        "predictor train",
+        "predictor eval",
+        "bench decode",
+        "bench prefill",
+        "bench kernels",
+        "bench serve",
+    ] {
+        let lines = help(command, false).0.lines().count();
+        assert!(lines <= 120, "{command}: {lines} lines");
+    }
+}
+
+#[test]
+fn help_all_has_the_options_of_experts() {
+    let (few, all) = (help("serve", false).1, help("serve", true));
+    assert!(all.1 > few + 10, "{few} and {}", all.1);
+    for option in ["--prefill-weight", "--isa", "--header-timeout", "--experimental"] {
+        assert!(all.0.contains(option), "{option}");
+    }
+    assert!(!help("doctor", true).0.contains("--isa"), "doctor does not read it");
+}
+
+#[test]
+fn a_file_of_options_is_checked_before_anything_is_loaded() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("trail.toml");
+    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, "port = 0\nmodle = \"x\"\n").expect("a file");
+    let error = refusal(&["--config", path]);
+    assert!(error.contains("line 2: there is no option modle"), "{error}");
+    fs::write(&file, "model = \"/nonexistent\"\n").expect("a file");
+    let error = refusal(&["serve", "--config", path]);
+    assert!(error.contains("/nonexistent"), "{error}");
+    let error = refusal(&["serve", "--config", "/nonexistent.toml"]);
+    assert!(error.contains("cannot read /nonexistent.toml"), "{error}");
+    let error = refusal(&["doctor", "--config", path]);
+    assert!(error.contains("--config"), "{error}");
+}
