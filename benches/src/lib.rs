@@ -3,6 +3,7 @@
 // Two items are this crate's interface: elsewhere `pub` marks a module's interface to the others.
 #![allow(unreachable_pub)]
 
+mod ab;
 mod accuracy;
 mod barrier;
 mod ceilings;
@@ -28,6 +29,7 @@ mod timeline;
 use clap::{Args, Subcommand};
 use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 
+use ab::AbArgs;
 use accuracy::AccuracyArgs;
 use decode::DecodeArgs;
 use kernels::KernelsArgs;
@@ -112,6 +114,8 @@ enum Part {
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
     Serve(ServeArgs),
+    /// This build against another, by any of these benchmarks: interleaved runs, ratios of figures
+    Ab(AbArgs),
 }
 
 /// Measures one part and prints its report, as one JSON object if `json`.
@@ -121,15 +125,21 @@ pub fn run(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Error> {
-    let Report { json: object, text } = args.part.measure(model, engine)?;
+    let (Report { json: object, text }, failure) = args.part.measure(model, engine)?;
     match json {
         true => Output::stdout().line(&object.to_string()),
         false => Output::stdout().line(&text),
-    }
+    }?;
+    failure.map_or(Ok(()), Err)
 }
 
 impl Part {
-    fn measure(&self, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+    /// Returns the report, and the failure that follows it.
+    fn measure(
+        &self,
+        model: &ModelArgs,
+        engine: &EngineArgs,
+    ) -> Result<(Report, Option<Error>), Error> {
         let load = |args| BenchModel::load(args, model, engine);
         let (report, columns) = match self {
             Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
@@ -145,8 +155,9 @@ impl Part {
             Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
             Part::Swap(args) => (swap::run(args, engine), &[][..]),
             Part::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
-            Part::Serve(args) => return serve::run(args, model, engine),
+            Part::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
+            Part::Ab(args) => return ab::run(args),
         };
-        Ok(Report::new(report?, columns))
+        Ok((Report::new(report?, columns), None))
     }
 }

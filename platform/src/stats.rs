@@ -5,6 +5,7 @@
 //! statistic.
 
 /// A sample in ascending order.
+#[derive(Clone, Debug)]
 pub struct Sorted(Vec<f64>);
 
 impl Sorted {
