@@ -1,13 +1,11 @@
 //! `bench ab` against a script in place of another build.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use common::{assert_refused, trail_rt};
+use crate::common::{assert_refused, trail_rt};
 
 /// Writes a script that runs `body`. Returns its path.
 fn script(name: &str, body: &str) -> String {
