@@ -6,7 +6,7 @@ mod scope;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
 use trail_cli::{EngineArgs, Error, ModelArgs, notice};
@@ -159,14 +159,25 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
         return Err(Exit::Requested(help));
     }
     let arguments = options_file::complete(arguments, std::env::vars_os())?;
-    let matches = definition(false).try_get_matches_from(arguments);
+    let matches = definition(false).try_get_matches_from(&arguments);
     let matches = matches.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
         _ if !error.use_stderr() => Exit::Requested(error),
-        _ => Exit::Failed(Error::usage(one_line(&error.to_string()))),
+        _ => Exit::Failed(Error::usage(refusal(&error, &arguments))),
     })?;
     scope::check(&matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| Error::usage(error.to_string()).into())
+}
+
+/// The parser's `error` in a line; an option of other commands is named as theirs.
+fn refusal(error: &clap::Error, arguments: &[OsString]) -> String {
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option,
+        _ => return one_line(&error.to_string()),
+    };
+    let command = command(arguments);
+    let path: Vec<&str> = command.split(' ').skip(1).collect();
+    scope::of_others(unknown, &path).unwrap_or_else(|| one_line(&error.to_string()))
 }
 
 /// The help with the options of experts, if the arguments ask for it.

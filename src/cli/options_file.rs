@@ -1,8 +1,9 @@
 //! Options of `serve` from a file (`--config`) and from the environment.
 //!
-//! Both become arguments before the command line's own, so one parser reads all of them. The
+//! Both become arguments beside the command line's own, so one parser reads all of them. The
 //! command line wins over the environment, which wins over the file.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,8 +22,8 @@ use super::{definition, one_line};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Beginnings of `TRAIL_` variables that are no options of `serve`: those of the tests and scripts,
-/// and those that Kubernetes sets for a service named trail-rt.
-const OTHER_VARIABLES: [&str; 14] = [
+/// and those that Kubernetes sets for a service named trail or trail-rt.
+const OTHER_VARIABLES: [&str; 16] = [
     "CHAOS_",
     "CUDA_WHEELS",
     "DYNAMO_",
@@ -31,8 +32,10 @@ const OTHER_VARIABLES: [&str; 14] = [
     "GGUF_",
     "MINILM",
     "MUTANT",
+    "PORT_",
     "PROOFS",
     "RT",
+    "SERVICE_",
     "SWEEP",
     "TEST_",
     "THEORY_",
@@ -47,8 +50,8 @@ struct Setting {
     argument: Option<String>,
 }
 
-/// Returns `arguments` with the options of the environment's `variables` and of the file before
-/// their own, if they request `serve`.
+/// Returns `arguments` with the options of the environment's `variables` and of the file, if they
+/// request `serve`.
 pub(super) fn complete(
     arguments: &[OsString],
     variables: impl Iterator<Item = (OsString, OsString)>,
@@ -75,9 +78,11 @@ pub(super) fn complete(
         settings.extend(file.filter(|setting| !known.contains(&setting.id)));
     }
     settings.retain(|setting| !is_given(&setting.id));
-    let (program, own) = arguments.split_first().ok_or_else(|| Error::usage("no arguments"))?;
+    // Behind the command's name, where the parser sees what needs or excludes what.
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    let (own, rest) = arguments.split_at(end);
     let others = settings.into_iter().filter_map(|setting| setting.argument).map(OsString::from);
-    Ok([program.clone()].into_iter().chain(others).chain(own.iter().cloned()).collect())
+    Ok(own.iter().cloned().chain(others).chain(rest.iter().cloned()).collect())
 }
 
 /// Options of `serve` by their long names.
@@ -140,22 +145,58 @@ fn of_file(path: &Path) -> Result<Vec<Setting>, Error> {
                 "{source}: there is no option {key}; see trail-rt serve --help-all"
             ))
         })?;
-        let text = match value {
-            Value::String(text) => text,
-            Value::Integer(number) => number.to_string(),
-            Value::Float(number) => number.to_string(),
-            Value::Boolean(flag) => flag.to_string(),
-            other => {
-                let kind = other.type_str();
-                let expected = "a string, a number or a boolean";
-                return Err(Error::usage(format!(
-                    "{source}: {key} is of type {kind}: give {expected}"
-                )));
+        let text = match (value, kind(option)) {
+            (Value::String(text), Kind::Text) => text,
+            (Value::Integer(number), Kind::Number | Kind::Switch) => number.to_string(),
+            (Value::Float(number), Kind::Number) => number.to_string(),
+            (Value::Boolean(flag), Kind::Flag) => flag.to_string(),
+            (Value::Boolean(flag), Kind::Switch) => u8::from(flag).to_string(),
+            (other, kind) => {
+                let (found, expected) = (other.type_str(), kind.expected());
+                let why = format!("{source}: {key}: {found} found, give {expected}");
+                return Err(Error::usage(why));
             }
         };
         settings.push(setting(&source, option, &text)?);
     }
     Ok(settings)
+}
+
+/// The form of an option's value in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Given or not.
+    Flag,
+    /// 0 or 1.
+    Switch,
+    Number,
+    Text,
+}
+
+impl Kind {
+    fn expected(self) -> &'static str {
+        match self {
+            Kind::Flag => "true or false",
+            Kind::Switch => "0 or 1",
+            Kind::Number => "a number",
+            Kind::Text => "a string",
+        }
+    }
+}
+
+fn kind(option: &Arg) -> Kind {
+    let value = option.get_value_parser().type_id();
+    let is_number = value == TypeId::of::<u16>()
+        || value == TypeId::of::<u32>()
+        || value == TypeId::of::<u64>()
+        || value == TypeId::of::<usize>()
+        || value == TypeId::of::<f32>();
+    match option.get_action().takes_values() {
+        false => Kind::Flag,
+        true if value == TypeId::of::<bool>() => Kind::Switch,
+        true if is_number => Kind::Number,
+        true => Kind::Text,
+    }
 }
 
 /// The setting of `option` to `text`, checked by the option's own parser.
@@ -173,7 +214,13 @@ fn setting(source: &str, option: &Arg, text: &str) -> Result<Setting, Error> {
     match definition(true).try_get_matches_from(alone) {
         // An option that it needs may be set elsewhere.
         Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
-            Err(Error::usage(format!("{source}: {}", one_line(&error.to_string()))))
+            let hint = match text.starts_with("tcp://") {
+                true => {
+                    " (Kubernetes sets it for a service named trail: enableServiceLinks: false)"
+                }
+                false => "",
+            };
+            Err(Error::usage(format!("{source}: {}{hint}", one_line(&error.to_string()))))
         }
         _ => Ok(Setting { id, argument }),
     }
@@ -206,7 +253,7 @@ mod tests {
         assert_eq!(completed(file, &[], &[]).as_deref(), Ok(from_file));
         let expected = "trail-rt --port=2 --max-running=3 --prefill-weight=0.5";
         assert_eq!(completed(file, &variables, &[]).as_deref(), Ok(expected));
-        let expected = "trail-rt --max-running=3 --prefill-weight=0.5 serve --port 4";
+        let expected = "trail-rt serve --port 4 --max-running=3 --prefill-weight=0.5";
         let own = ["serve", "--port", "4"];
         assert_eq!(completed(file, &variables, &own).as_deref(), Ok(expected));
     }
@@ -217,9 +264,15 @@ mod tests {
             ("port = 1\nprot = 2", &[][..], "line 2: there is no option prot"),
             ("config = \"x\"", &[], "line 1: there is no option config"),
             ("\nmax_running = 2", &[], "line 2: there is no option max_running"),
-            ("port = \"x\"", &[], "line 1: invalid value 'x' for '--port <PORT>'"),
-            ("port = [1]", &[], "line 1: port is of type array"),
-            ("verbose = 3", &[], "line 1: verbose is '3': give true or false"),
+            ("port = \"8\"", &[], "line 1: port: string found, give a number"),
+            ("port = 70000", &[], "line 1: invalid value '70000' for '--port <PORT>'"),
+            (
+                "served-model-name = 5",
+                &[],
+                "line 1: served-model-name: integer found, give a string",
+            ),
+            ("port = [1]", &[], "line 1: port: array found, give a number"),
+            ("verbose = 3", &[], "line 1: verbose: integer found, give true or false"),
             ("port = 1\nport = 2", &[], "line 2: duplicate key"),
             ("port =", &[], "line 1: "),
             ("", &[("TRAIL_PORT", "tcp://10.0.0.1:80")], "TRAIL_PORT: invalid value 'tcp://"),

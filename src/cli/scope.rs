@@ -8,6 +8,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use trail_cli::Error;
 
+use super::definition;
+
 /// Options with one subject.
 struct Group {
     /// Heading in the help.
@@ -18,12 +20,12 @@ struct Group {
     experts: &'static [&'static str],
 }
 
-const MODEL: Group = Group { heading: "Model", options: &["model", "max_model_len"], experts: &[] };
-const PREDICTION: Group = Group {
-    heading: "Model",
-    options: &["probe", "length_predictor", "encoder", "force_probe"],
-    experts: &["filter"],
-};
+const MODEL: Group = Group { heading: "Model", options: &["model"], experts: &[] };
+const CONTEXT: Group = Group { heading: "Model", options: &["max_model_len"], experts: &[] };
+const PROBE: Group =
+    Group { heading: "Model", options: &["probe", "force_probe"], experts: &["filter"] };
+const PREDICTOR: Group =
+    Group { heading: "Model", options: &["length_predictor", "encoder"], experts: &[] };
 const POLICY: Group = Group { heading: "Scheduling", options: &["policy"], experts: &[] };
 const SHARE: Group = Group { heading: "Scheduling", options: &["c"], experts: &[] };
 const RANKING: Group = Group {
@@ -45,20 +47,21 @@ const KV_BLOCKS: Group =
 const SWAP: Group = Group { heading: "Memory", options: &["host_kv_gib"], experts: &[] };
 const KV_DTYPE: Group = Group { heading: "Memory", options: &["kv_dtype"], experts: &[] };
 const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: &[] };
-const GPU: Group = Group {
-    heading: "Device",
-    options: &["probe_device"],
-    experts: &["no_graphs", "experimental"],
-};
+const GPU: Group =
+    Group { heading: "Device", options: &[], experts: &["no_graphs", "experimental"] };
+const GPU_PROBE: Group = Group { heading: "Device", options: &["probe_device"], experts: &[] };
 const THREADS: Group = Group { heading: "Device", options: &["threads"], experts: &[] };
-const PRODUCTS: Group =
-    Group { heading: "Device", options: &["compute"], experts: &["isa", "repack"] };
+const COMPUTE: Group = Group { heading: "Device", options: &["compute"], experts: &[] };
+const ISA: Group = Group { heading: "Device", options: &[], experts: &["isa"] };
+const REPACK: Group = Group { heading: "Device", options: &[], experts: &["repack"] };
 const PLACEMENT: Group = Group { heading: "Device", options: &[], experts: &["cpu_strict"] };
 
 /// All groups.
 const ALL: &[&Group] = &[
     &MODEL,
-    &PREDICTION,
+    &CONTEXT,
+    &PROBE,
+    &PREDICTOR,
     &POLICY,
     &SHARE,
     &RANKING,
@@ -70,13 +73,17 @@ const ALL: &[&Group] = &[
     &KV_DTYPE,
     &DEVICE,
     &GPU,
+    &GPU_PROBE,
     &THREADS,
-    &PRODUCTS,
+    &COMPUTE,
+    &ISA,
+    &REPACK,
     &PLACEMENT,
 ];
 /// An engine whose requests and policies the command makes.
 const OWN_REQUESTS: &[&Group] = &[
     &MODEL,
+    &CONTEXT,
     &SIZES,
     &QUEUE_MEMORY,
     &KV_BLOCKS,
@@ -84,34 +91,40 @@ const OWN_REQUESTS: &[&Group] = &[
     &KV_DTYPE,
     &DEVICE,
     &GPU,
+    &GPU_PROBE,
     &THREADS,
-    &PRODUCTS,
+    &COMPUTE,
+    &ISA,
+    &REPACK,
     &PLACEMENT,
 ];
-/// A backend alone.
-const BACKEND: &[&Group] =
-    &[&MODEL, &SWAP, &KV_DTYPE, &DEVICE, &GPU, &THREADS, &PRODUCTS, &PLACEMENT];
+/// A forward pass on the CPU.
+const FORWARD: &[&Group] = &[&MODEL, &DEVICE, &KV_DTYPE, &THREADS, &ISA, &REPACK, &PLACEMENT];
 
 /// Groups that the command at `path` reads; `path` is empty for the default command.
 fn groups(path: &[&str]) -> Vec<&'static Group> {
     let with = |groups: &[&'static Group], more: &[&'static Group]| [groups, more].concat();
     match path {
         [] | ["serve" | "generate" | "chat"] => ALL.to_vec(),
-        ["demo"] => with(OWN_REQUESTS, &[&PREDICTION, &SHARE, &RANKING]),
-        ["simulate"] => vec![&MODEL, &SHARE, &RANKING, &SIZES, &KV_BLOCKS],
-        ["replay"] => vec![&POLICY, &SHARE, &RANKING],
+        ["demo"] => with(OWN_REQUESTS, &[&PROBE, &PREDICTOR, &SHARE, &RANKING]),
+        ["simulate"] => vec![&MODEL, &CONTEXT, &SHARE, &RANKING, &SIZES, &KV_BLOCKS],
+        ["replay"] | ["bench", "scheduler"] => vec![&POLICY, &SHARE, &RANKING],
         ["theory"] => vec![&SHARE],
-        ["inspect"] => vec![&MODEL, &PREDICTION, &KV_DTYPE, &PRODUCTS],
-        ["probe", "collect"] => OWN_REQUESTS.to_vec(),
-        ["probe", "eval"] => with(OWN_REQUESTS, &[&PREDICTION]),
-        ["probe", "fit"] | ["predictor", "eval"] => vec![&MODEL, &PREDICTION],
+        ["inspect"] => vec![&MODEL, &CONTEXT, &PROBE, &KV_DTYPE, &REPACK],
+        ["probe", "collect" | "eval"] => with(OWN_REQUESTS, &[&PROBE, &PREDICTOR]),
+        ["probe", "fit"] => vec![&MODEL, &PROBE],
         ["probe", "train"] => vec![&THREADS],
         ["predictor", "train"] => vec![&MODEL],
-        ["bench", "overlap" | "steps"] => with(BACKEND, &[&PREDICTION]),
-        ["bench", "decode" | "prefill" | "accuracy" | "sampling" | "load"] => BACKEND.to_vec(),
-        ["bench", "probe"] => vec![&PRODUCTS],
-        ["bench", "scheduler"] => vec![&POLICY, &SHARE, &RANKING],
+        ["predictor", "eval"] => vec![&MODEL, &PROBE, &PREDICTOR],
+        ["bench", "overlap" | "steps"] => {
+            with(FORWARD, &[&CONTEXT, &PROBE, &COMPUTE, &SWAP, &GPU, &GPU_PROBE])
+        }
+        ["bench", "decode" | "prefill"] => with(FORWARD, &[&COMPUTE, &GPU]),
+        ["bench", "sampling"] => with(FORWARD, &[&COMPUTE]),
+        ["bench", "accuracy"] => with(FORWARD, &[&CONTEXT]),
         ["bench", "serve"] => with(OWN_REQUESTS, &[&SHARE, &RANKING]),
+        ["bench", "load"] => vec![&MODEL, &DEVICE],
+        ["bench", "probe"] => vec![&ISA],
         ["bench", "swap"] => vec![&DEVICE],
         _ => Vec::new(),
     }
@@ -180,11 +193,41 @@ pub(super) fn check(matches: &ArgMatches) -> Result<(), Error> {
 
 /// The refusal of option `id` by the command at `path`, which names the commands that read it.
 fn refusal(id: &str, path: &[&str]) -> String {
-    let command = path.join(" ");
     let readers = COMMANDS.iter().filter(|path| group_of(path, id).is_some());
     let readers: Vec<String> = readers.map(|path| path.join(" ")).collect();
-    let option = id.replace('_', "-");
-    format!("--{option} is an option of {}: {command} does not read it", readers.join(", "))
+    sentence(&id.replace('_', "-"), &readers, path)
+}
+
+/// Most commands that a refusal names.
+const MOST_NAMED: usize = 4;
+
+fn sentence(option: &str, readers: &[String], path: &[&str]) -> String {
+    let mut named = readers[..readers.len().min(MOST_NAMED)].join(", ");
+    if readers.len() > MOST_NAMED {
+        named += ", ...";
+    }
+    format!("--{option} is an option of {named}: {} does not read it", path.join(" "))
+}
+
+/// The refusal of `option`, which is unknown to the command at `path`, if other commands have it.
+pub(super) fn of_others(option: &str, path: &[&str]) -> Option<String> {
+    let long = option.strip_prefix("--")?;
+    let mut readers = Vec::new();
+    find(&definition(true), long, &mut Vec::new(), &mut readers);
+    (!readers.is_empty() && !path.is_empty()).then(|| sentence(long, &readers, path))
+}
+
+/// Adds the paths of the commands that have the option `long`.
+fn find(command: &Command, long: &str, path: &mut Vec<String>, found: &mut Vec<String>) {
+    let is_it = |option: &Arg| option.get_long() == Some(long);
+    if !path.is_empty() && command.get_arguments().any(is_it) {
+        found.push(path.join(" "));
+    }
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        path.push(inner.get_name().to_owned());
+        find(inner, long, path, found);
+        path.pop();
+    }
 }
 
 /// Commands that read options of some group.
@@ -219,7 +262,6 @@ const COMMANDS: &[&[&str]] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::definition;
 
     /// Paths of all commands that run.
     fn paths(command: &Command, path: &[String], all: &mut Vec<Vec<String>>) {

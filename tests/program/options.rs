@@ -16,8 +16,9 @@ fn refusal(arguments: &[&str]) -> String {
 fn options_that_a_command_does_not_read_are_refused() {
     for (arguments, option, reader, help) in [
         (&["doctor", "--express", "3"][..], "--express", "serve", "doctor"),
-        (&["theory", "--lambda", "0.5", "--repack"], "--repack", "bench decode", "theory"),
-        (&["pull", "--probe", "x", "a/b"], "--probe", "probe eval", "pull"),
+        (&["theory", "--lambda", "0.5", "--repack"], "--repack", "serve", "theory"),
+        (&["pull", "--probe", "x", "a/b"], "--probe", "serve", "pull"),
+        (&["doctor", "--port", "9"], "--port", "serve", "doctor"),
         (&["--threads", "2", "replay", "x"], "--threads", "probe train", "replay"),
         (&["doctor", "--experimental", "megakernel"], "--experimental", "serve", "doctor"),
     ] {
@@ -95,6 +96,8 @@ fn no_help_is_longer_than_three_screens() {
 fn help_all_has_the_options_of_experts() {
     let (few, all) = (help("serve", false).1, help("serve", true));
     assert!(all.1 > few + 10, "{few} and {}", all.1);
+    let other = trail_rt(&["help", "serve"]);
+    assert!(!String::from_utf8_lossy(&other.stdout).contains("--prefill-weight"));
     for option in ["--prefill-weight", "--isa", "--header-timeout", "--experimental"] {
         assert!(all.0.contains(option), "{option}");
     }

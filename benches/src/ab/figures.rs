@@ -77,12 +77,17 @@ pub fn compare(others: &[Figures], these: &[Figures], filter: Filter) -> Vec<Com
     compared.collect()
 }
 
+/// Shares of a step that something costs.
+const COSTS: [&str; 4] = ["barrier_share", "mac_share", "overhead", "share_of_step"];
+
 /// Which way the figure at `path` is better, by the last of its keys that ends in a unit: the
 /// `step_us` of `step_us/median`.
 fn better(path: &str) -> Option<Better> {
     path.rsplit('/').find_map(|key| {
         let ends = |units: &[&str]| units.iter().any(|unit| key.ends_with(unit));
-        if ends(&["per_s", "share"]) || key.starts_with("share_of") {
+        if COSTS.contains(&key) {
+            Some(Better::Lower)
+        } else if ends(&["per_s", "share"]) || key.starts_with("share_of") {
             Some(Better::Higher)
         } else if ends(&["_ns", "_us", "_ms", "_s", "seconds"]) {
             Some(Better::Lower)
