@@ -139,17 +139,25 @@ fn message(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// The definition. Every option with a value takes a negative number: its own parser refuses it
-/// then, by name and range. Options of experts are hidden unless `all` is set.
+/// The definition. Options of experts are hidden unless `all` is set.
 fn definition(all: bool) -> clap::Command {
-    fn with_negative_numbers(command: clap::Command) -> clap::Command {
-        let option = |option: clap::Arg| match option.get_action().takes_values() {
-            true => option.allow_negative_numbers(true),
-            false => option,
-        };
-        command.mut_args(option).mut_subcommands(with_negative_numbers)
-    }
     scope::hide(with_negative_numbers(Cli::command()), all)
+}
+
+/// The same for arguments that may be wrong: the parser goes as far as it can. A setting that
+/// subcommands inherit has to be made before the definition is built.
+fn lenient_definition() -> clap::Command {
+    scope::hide(with_negative_numbers(Cli::command().ignore_errors(true)), true)
+}
+
+/// Lets every option with a value take a negative number: its own parser refuses it then, by name
+/// and range.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let option = |option: clap::Arg| match option.get_action().takes_values() {
+        true => option.allow_negative_numbers(true),
+        false => option,
+    };
+    command.mut_args(option).mut_subcommands(with_negative_numbers)
 }
 
 /// Parses the arguments, of which the first is the program's name, and the options of `serve` in
@@ -204,7 +212,7 @@ fn one_line(message: &str) -> String {
 /// Returns the program with the subcommands of `arguments`, such as `trail-rt bench decode`, as far
 /// as they can be parsed.
 fn command(arguments: &[OsString]) -> String {
-    let matches = definition(false).ignore_errors(true).try_get_matches_from(arguments);
+    let matches = lenient_definition().try_get_matches_from(arguments);
     let mut path = vec!["trail-rt"];
     let mut level = matches.as_ref().ok();
     while let Some((name, inner)) = level.and_then(ArgMatches::subcommand) {
