@@ -152,7 +152,8 @@ decode() {
             --random-weights llama3-8b --context 1024 --batch 1,16,32,64,128,256 \
             $(matrix_rate) || failed=1
         # shellcheck disable=SC2046 -- two words
-        report decode_clusters bench decode --device cuda --experimental hopper-products,hopper-clusters \
+        report decode_clusters bench decode --device cuda \
+            --experimental hopper-products,hopper-clusters \
             --random-weights llama3-8b --context 1024 --batch 256 $(matrix_rate) || failed=1
     fi
     peer peer_decode decode --context 1024 --batch 1,16,32,64,128,256 || failed=1
@@ -168,7 +169,8 @@ prefill() {
         report prefill_hopper bench prefill --device cuda --experimental hopper-products \
             --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
         # shellcheck disable=SC2046 -- two words
-        report prefill_clusters bench prefill --device cuda --experimental hopper-products,hopper-clusters \
+        report prefill_clusters bench prefill --device cuda \
+            --experimental hopper-products,hopper-clusters \
             --random-weights llama3-8b --tokens 2048,4096,8192 $(matrix_rate) || failed=1
     fi
     peer peer_prefill prefill --tokens 2048,4096,8192 || failed=1

@@ -16,7 +16,8 @@
 //!   requests and its own: it evicts no request, and is skipped until others have finished. A
 //!   resident request, and the first of the plan, need their present blocks alone.
 //! * **Skipping.** A request that finds no blocks even so is skipped, and those behind it may
-//!   enter; `max_skipped_steps`, `max_barrier_steps` and `max_lookahead` bound that from both sides.
+//!   enter; `max_skipped_steps`, `max_barrier_steps` and `max_lookahead` bound that from both
+//!   sides.
 //! * **Swapping.** A victim may be swapped out to the host (`swap`); its blocks are free only when
 //!   its transfer has ended. The request that needs them is skipped until then, and is *promised*
 //!   what it needs: those behind it get only what is free beyond that. The same holds where

@@ -1,6 +1,6 @@
 //! Options of `serve` from a file (`--config`) and from the environment.
 //!
-//! Both become arguments beside the command line's own, so one parser reads all of them. The
+//! Both become arguments beside the command line's own, so one parser reads everything. The
 //! command line wins over the environment, which wins over the file.
 
 use std::any::TypeId;

@@ -4,6 +4,7 @@
 //! them everywhere. One that a command does not read is hidden from its help and refused when it
 //! is given there.
 
+use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use trail_cli::Error;
@@ -164,6 +165,8 @@ fn hide_below(command: Command, path: &[&str], all: bool) -> Command {
 
 fn hide_option(option: Arg, path: &[&str], all: bool) -> Arg {
     let id = option.get_id().as_str().to_owned();
+    // Without lists of values and blank lines between options, unless all are asked for.
+    let option = if all { option } else { option.long_help(Resettable::Reset) };
     match group_of(path, &id) {
         Some(group) => {
             let is_hidden = !all && group.experts.contains(&id.as_str());

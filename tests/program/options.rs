@@ -19,7 +19,7 @@ fn options_that_a_command_does_not_read_are_refused() {
         (&["theory", "--lambda", "0.5", "--repack"], "--repack", "serve", "theory"),
         (&["pull", "--probe", "x", "a/b"], "--probe", "serve", "pull"),
         (&["doctor", "--port", "9"], "--port", "serve", "doctor"),
-        (&["--threads", "2", "replay", "x"], "--threads", "probe train", "replay"),
+        (&["--threads", "2", "replay", "x"], "--threads", "serve", "replay"),
         (&["doctor", "--experimental", "megakernel"], "--experimental", "serve", "doctor"),
     ] {
         let error = refusal(arguments);

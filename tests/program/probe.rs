@@ -59,7 +59,7 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     assert_eq!(keys, ["bag_of_tokens", "constant", "prompt_probe", "raw", "refined"]);
     let picture = fs::read_to_string(&plot).expect("a plot");
     assert!(picture.starts_with("<svg") && picture.contains("mean absolute error"));
-    let simulated = ["simulate", "--json", "--trace", &traces, "--policy", "trail"];
+    let simulated = ["simulate", "--json", "--trace", &traces, "--policies", "trail"];
     json(&trail_rt(&simulated));
 
     let bins = ["--filter", "bins"];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::Violation;
 
-/// Folders that may stand in the root, beside hidden ones.
+/// Folders that may be in the root, beside hidden ones.
 const FOLDERS: [&str; 18] = [
     "assets",
     "benches",

@@ -47,7 +47,8 @@ pub type ProgressReporter = Box<dyn FnMut(Progress)>;
 ///
 /// ```
 /// use trail_runtime::engine::{EngineConfig, PolicyKind};
-/// let config = EngineConfig { policy: PolicyKind::Sjf, kv_blocks: Some(64), ..Default::default() };
+/// let policy = PolicyKind::Sjf;
+/// let config = EngineConfig { policy, kv_blocks: Some(64), ..EngineConfig::default() };
 /// ```
 #[derive(Default)]
 pub struct EngineConfig {

@@ -1,5 +1,5 @@
-//! Bounds on the requests in the engine: each holds a permit from submission to its end. Modelled in
-//! `tests/loom/`.
+//! Bounds on the requests in the engine: each holds a permit from submission to its end. Modelled
+//! in `tests/loom/`.
 
 use super::admission::SubmitError;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};

@@ -52,7 +52,9 @@ impl Golden {
         let entries = std::fs::read_dir(folder).expect("folder of golden runs");
         let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
         folders.sort();
-        folders.iter().filter(|folder| folder.is_dir()).map(|folder| Golden::load(folder)).collect()
+        // The scripts that write the runs are beside them.
+        let is_run = |folder: &&PathBuf| folder.is_dir() && !folder.ends_with("make");
+        folders.iter().filter(is_run).map(|folder| Golden::load(folder)).collect()
     }
 
     /// Name of the folder: variant and dtype.
