@@ -27,15 +27,18 @@
 set -uo pipefail
 
 build() {
-    local bin=$1 program
+    local bin=$1 name program
     mkdir -p "$bin"
     cargo build --release --locked || return
-    # Cargo's messages name the executable of the test program.
-    program=$(cargo test --release --locked --no-run -p trail-runtime --test cuda \
-        --message-format=json 2>/dev/null |
-        grep -o '"executable":"[^"]*/cuda-[^"]*"' | cut -d'"' -f4)
-    cp "$program" "$bin/cuda" && cp target/release/trail-rt "$bin" || return
-    strip "$bin/cuda" "$bin/trail-rt" 2>/dev/null || true
+    for name in cuda cuda_backend; do
+        # Cargo's messages name the executable of the test program.
+        program=$(cargo test --release --locked --no-run -p trail-runtime --test "$name" \
+            --message-format=json 2>/dev/null |
+            grep -o "\"executable\":\"[^\"]*/$name-[^\"]*\"" | cut -d'"' -f4)
+        cp "$program" "$bin/$name" || return
+    done
+    cp target/release/trail-rt "$bin" || return
+    strip "$bin"/* 2>/dev/null || true
     tar -czf "$bin.tar.gz" -C "$bin" .
     ls -l "$bin" "$bin.tar.gz"
 }
@@ -53,11 +56,20 @@ is_hopper() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0'
 }
 
-# The modules of the test program. Each runs in a process of its own, as an error that breaks a CUDA
-# context lasts as long as its process.
-modules() { "$bin/cuda" --list | sed -n 's/::.*: test$//p' | uniq | grep . || echo no_tests; }
-# The tests of module $1. Not by a filter: `sampling::` is part of `backend::sampling::` as well.
-module_tests() { "$bin/cuda" --list | sed -n "s/^\($1::.*\): test\$/\1/p" | grep .; }
+# The modules of the test programs, as PROGRAM:MODULE. Each runs in a process of its own, as an error
+# that breaks a CUDA context lasts as long as its process.
+modules() {
+    local program
+    for program in cuda cuda_backend; do
+        "$bin/$program" --list | sed -n "s/^\([a-z_]*\)::.*: test\$/$program:\1/p" | uniq
+    done | grep . || echo no_tests:none
+}
+# The tests of PROGRAM:MODULE $1. Not by a filter, which would match inside of names.
+module_tests() {
+    "$bin/${1%%:*}" --list | sed -n "s/^\(${1#*:}::.*\): test\$/\1/p" | grep .
+}
+
+tests() { "$bin/cuda" --list | sed -n "s/^\($1::.*\): test\$/\1/p" | grep .; }
 
 tests() {
     local failed=0 module names
@@ -66,7 +78,7 @@ tests() {
     for module in $(modules); do
         # shellcheck disable=SC2086 -- a name each
         names=$(module_tests "$module") &&
-            timeout 75 "$bin/cuda" --test-threads=1 --exact $names || failed=1
+            timeout 75 "$bin/${module%%:*}" --test-threads=1 --exact $names || failed=1
     done
     return $failed
 }
@@ -79,7 +91,7 @@ sanitizer() {
     for module in $(modules); do
         names=$(module_tests "$module") &&
             timeout 65 compute-sanitizer --tool "$1" --error-exitcode 3 \
-                "$bin/cuda" --exact "${names%%$'\n'*}" || failed=1
+                "$bin/${module%%:*}" --exact "${names%%$'\n'*}" || failed=1
     done
     return $failed
 }

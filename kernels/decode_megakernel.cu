@@ -18,7 +18,7 @@
 //         and the products' stages
 // limit   bytes: layers * (weights + rows*(d*20 + ff*4 + heads*hd*8) + sum(min(context, window)) *
 //         kv_heads * hd * 4)
-// reference runtime/tests/cuda/backend/megakernel.rs::five_kernels
+// reference runtime/tests/cuda_backend/backend/megakernel.rs::five_kernels
 // why     With a row or two, launch gaps are what is left to save: a barrier costs less, and while
 //         a block waits at one its first weights of the next product are on their way (48 KiB a
 //         block, 96 KiB a multiprocessor); before attention, where most blocks have
