@@ -56,8 +56,8 @@ is_hopper() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0'
 }
 
-# The modules of the test programs, as PROGRAM:MODULE. Each runs in a process of its own, as an error
-# that breaks a CUDA context lasts as long as its process.
+# The modules of the test programs, as PROGRAM:MODULE. Each runs in a process of its own, as an
+# error that breaks a CUDA context lasts as long as its process.
 modules() {
     local program
     for program in cuda cuda_backend; do

@@ -37,8 +37,10 @@ fn help(command: &str, all: bool) -> (String, usize) {
     assert!(output.status.success(), "{arguments:?}");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let is_option = |line: &&str| {
-        let line = line.trim_start();
-        line.starts_with("--") || line.starts_with("-h,") || line.starts_with("-V,")
+        // Deeper lines are of a help text.
+        let (indent, line) = (line.len() - line.trim_start().len(), line.trim_start());
+        indent <= 6
+            && (line.starts_with("--") || line.starts_with("-h,") || line.starts_with("-V,"))
     };
     let options = text.lines().filter(is_option).count();
     (text, options)
@@ -63,7 +65,7 @@ fn help_shows_what_a_user_chooses() {
 }
 
 #[test]
-fn no_help_is_longer_than_three_screens() {
+fn no_help_is_longer_than_five_screens() {
     for command in [
         "serve",
         "generate",
@@ -88,7 +90,7 @@ fn no_help_is_longer_than_three_screens() {
         "bench serve",
     ] {
         let lines = help(command, false).0.lines().count();
-        assert!(lines <= 120, "{command}: {lines} lines");
+        assert!(lines <= 200, "{command}: {lines} lines");
     }
 }
 
