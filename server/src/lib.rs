@@ -1,10 +1,10 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: [`listener`] -> [`connection`] (HTTP, bounded in time)
-//! -> [`request_log`] (arrival, log) -> [`body_limits`] (bounded in bytes) -> [`body`] (JSON) ->
-//! [`chat`] or [`completions`] (tokens) -> [`options`] -> [`submit`] -> [`choice`] (the engine's
-//! events as text) -> [`reply`] (one object, or a stream of events). [`state`] is shared by all
-//! requests, [`metrics`] counts, [`shutdown`] drains.
+//! A request's path, one module per stage: `listener` -> `connection` (HTTP, bounded in time)
+//! -> `request_log` (arrival, log) -> `body_limits` (bounded in bytes) -> `body` (JSON) ->
+//! `chat` or `completions` (tokens) -> `options` -> `submit` -> `choice` (the engine's
+//! events as text) -> `reply` (one object, or a stream of events). `state` is shared by all
+//! requests, `metrics` counts, `shutdown` drains.
 
 #![forbid(unsafe_code)]
 
