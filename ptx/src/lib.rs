@@ -5,6 +5,7 @@
 //! is data only: no CUDA, no dependency. A test recomputes each source's hash, so a kernel that was
 //! edited and not compiled fails the build.
 
+mod device_ptr;
 pub mod hash;
 pub mod header;
 // The generated comments give shapes as `[rows, d]`, which rustdoc takes for links.
@@ -12,6 +13,7 @@ pub mod header;
 pub mod params;
 mod table;
 
+pub use device_ptr::DevicePtr;
 pub use table::{FLAGS, MODULES};
 
 /// Kernels that passed their tests, by device, as JSON: device -> {"arch": target, "kernels":

@@ -3,6 +3,8 @@
 // edited.
 #![allow(non_camel_case_types, missing_docs)]
 
+use crate::DevicePtr;
+
 /// FNV-1a of the header this was made of.
 pub const HEADER_HASH: u64 = 0x4f3e6ed4f04b88c5;
 
@@ -10,7 +12,7 @@ pub const HEADER_HASH: u64 = 0x4f3e6ed4f04b88c5;
 
 #[doc = " A bfloat16 as it lies in memory."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct bf16 {
     pub bits: ::core::ffi::c_ushort,
 }
@@ -22,18 +24,18 @@ const _: () = {
 };
 #[doc = " Operands of every matrix product: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles shared by the\n grid as stream-K does (stream.cuh)."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct GemmOperands {
     #[doc = " Activations [rows, k] bf16, row-major, 16-byte aligned; rows are `k` elements apart."]
-    pub x: *const bf16,
+    pub x: DevicePtr<bf16>,
     #[doc = " Weights [n/16, k_padded/16, 32, 8] bf16 in fragment order, 16-byte aligned, zero where\n padded."]
-    pub w: *const bf16,
+    pub w: DevicePtr<bf16>,
     #[doc = " Row of `x` that each row of the product reads [rows] i32; null: the same row."]
-    pub row_list: *const ::core::ffi::c_int,
+    pub row_list: DevicePtr<::core::ffi::c_int>,
     #[doc = " Partial sums of shared tiles [2 * grid, tile] f32, 16-byte aligned; unused where no tile is\n shared."]
-    pub partials: *mut f32,
+    pub partials: DevicePtr<f32>,
     #[doc = " Blocks that have added to a shared tile [tiles] u32 (the counters of stream-K's fix-up);\n zero before the launch, zero after it."]
-    pub tile_counters: *mut ::core::ffi::c_uint,
+    pub tile_counters: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Rows of the product."]
     pub rows: ::core::ffi::c_int,
     #[doc = " Output features, a multiple of 128."]
@@ -71,10 +73,10 @@ const _: () = {
 };
 #[doc = " RMSNorm's row scale, from the partial sums of squares that the producer of `x` left: 1 /\n sqrt(sum / width + eps)."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct RowScale {
     #[doc = " Partial sums of squares [T, parts] f32."]
-    pub ss: *const f32,
+    pub ss: DevicePtr<f32>,
     #[doc = " Partial sums per row."]
     pub parts: ::core::ffi::c_int,
     #[doc = " Elements of the normalised row."]
@@ -96,14 +98,14 @@ const _: () = {
 };
 #[doc = " Terms of some families, applied to a layer's queries, keys and values before RoPE."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct HeadTerms {
     #[doc = " Bias [(heads + 2 * kv_heads) * hd] bf16, 4-byte aligned; null: none."]
-    pub bias: *const bf16,
+    pub bias: DevicePtr<bf16>,
     #[doc = " Weight of the RMSNorm of each query head [hd] bf16, 4-byte aligned; null: no norm."]
-    pub q_norm: *const bf16,
+    pub q_norm: DevicePtr<bf16>,
     #[doc = " Weight of the RMSNorm of each key head [hd] bf16, 4-byte aligned; null: no norm."]
-    pub k_norm: *const bf16,
+    pub k_norm: DevicePtr<bf16>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -115,24 +117,24 @@ const _: () = {
 };
 #[doc = " Query, key and value projection: row scale, RoPE, append to the paged pool."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct QkvParams {
     #[doc = " The product; n = (heads + 2 * kv_heads) * head_dim, padded."]
     pub gemm: GemmOperands,
     #[doc = " Norm of the input rows."]
     pub scale: RowScale,
     #[doc = " Queries after RoPE [T, heads, hd] bf16, 16-byte aligned."]
-    pub q: *mut bf16,
+    pub q: DevicePtr<bf16>,
     #[doc = " KV pool [block][layer][K|V][kv head][16][hd] bf16, 16-byte aligned."]
-    pub kv_pool: *mut bf16,
+    pub kv_pool: DevicePtr<bf16>,
     #[doc = " Absolute position of each row [T] i32, tokens."]
-    pub position: *const ::core::ffi::c_int,
+    pub position: DevicePtr<::core::ffi::c_int>,
     #[doc = " Block table row of each row [T] i32; -1: a padding row, which touches nothing."]
-    pub batch_idx: *const ::core::ffi::c_int,
+    pub batch_idx: DevicePtr<::core::ffi::c_int>,
     #[doc = " Block ids [batch_slots, max_blocks] i32."]
-    pub block_table: *const ::core::ffi::c_int,
+    pub block_table: DevicePtr<::core::ffi::c_int>,
     #[doc = " RoPE frequency of each rotation [hd/2] u64: turns per token (inverse frequency / 2 pi) as a\n fraction of 2^64."]
-    pub rope_freqs: *const ::core::ffi::c_ulonglong,
+    pub rope_freqs: DevicePtr<::core::ffi::c_ulonglong>,
     #[doc = " Bias and norms of the layer's heads."]
     pub terms: HeadTerms,
     #[doc = " Elements from one block to the next."]
@@ -179,22 +181,22 @@ const _: () = {
 };
 #[doc = " O or down projection: adds to the residual stream, prepares the next product's operand."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct ResidualParams {
     #[doc = " The product; n = d, padded."]
     pub gemm: GemmOperands,
     #[doc = " Residual stream [T, d] f32, 16-byte aligned; read and written."]
-    pub h: *mut f32,
+    pub h: DevicePtr<f32>,
     #[doc = " The next norm's weight [d] bf16, 16-byte aligned."]
-    pub gamma: *const bf16,
+    pub gamma: DevicePtr<bf16>,
     #[doc = " The next product's operand [T, d] bf16: h * gamma, 16-byte aligned."]
-    pub x_next: *mut bf16,
+    pub x_next: DevicePtr<bf16>,
     #[doc = " Partial sums of squares of the new h [T, n/128] f32."]
-    pub ss: *mut f32,
+    pub ss: DevicePtr<f32>,
     #[doc = " Stage row of each row [T] i32, -1 for none; null: nothing is tapped."]
-    pub tap_row: *const ::core::ffi::c_int,
+    pub tap_row: DevicePtr<::core::ffi::c_int>,
     #[doc = " Stage [stage rows, d] bf16, 16-byte aligned."]
-    pub tap: *mut bf16,
+    pub tap: DevicePtr<bf16>,
     #[doc = " Model width, a multiple of 8."]
     pub d: ::core::ffi::c_int,
     #[doc = " Keeps the struct's size a multiple of its alignment in words."]
@@ -222,14 +224,14 @@ const _: () = {
 };
 #[doc = " Gate and up projection: row scale, silu(gate) * up."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct SwigluParams {
     #[doc = " The product; n = 2 * ff, padded."]
     pub gemm: GemmOperands,
     #[doc = " Norm of the input rows."]
     pub scale: RowScale,
     #[doc = " silu(gate) * up [T, ff] bf16, 16-byte aligned."]
-    pub out: *mut bf16,
+    pub out: DevicePtr<bf16>,
     #[doc = " Inner width, a multiple of 8."]
     pub ff: ::core::ffi::c_int,
     #[doc = " Keeps the struct's size a multiple of its alignment in words."]
@@ -249,14 +251,14 @@ const _: () = {
 };
 #[doc = " Output projection: row scale, logits in f32."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct LogitsParams {
     #[doc = " The product; n = vocabulary, padded. Its rows are those of `row_list`."]
     pub gemm: GemmOperands,
     #[doc = " Norm of the input rows, indexed as `x` is."]
     pub scale: RowScale,
     #[doc = " Logits [rows, n] f32, 16-byte aligned."]
-    pub logits: *mut f32,
+    pub logits: DevicePtr<f32>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -270,16 +272,16 @@ const _: () = {
 };
 #[doc = " Weights into fragment order."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct ShuffleParams {
     #[doc = " Source rows [rows_a, k], row-major; q's rows, or gate's."]
-    pub a: *const ::core::ffi::c_void,
+    pub a: DevicePtr<::core::ffi::c_void>,
     #[doc = " Source rows [rows_b, k]: k's rows, or up's; null where there are none."]
-    pub b: *const ::core::ffi::c_void,
+    pub b: DevicePtr<::core::ffi::c_void>,
     #[doc = " Source rows [rows_c, k]: v's rows; null where there are none."]
-    pub c: *const ::core::ffi::c_void,
+    pub c: DevicePtr<::core::ffi::c_void>,
     #[doc = " Destination [n/16, k_padded/16, 32, 8] bf16, 16-byte aligned."]
-    pub w: *mut bf16,
+    pub w: DevicePtr<bf16>,
     #[doc = " Rows of `a`."]
     pub rows_a: ::core::ffi::c_int,
     #[doc = " Rows of `b`."]
@@ -323,7 +325,7 @@ const _: () = {
 #[doc = " The driver's CUtensorMap: how TMA reads a tensor."]
 #[repr(C)]
 #[repr(align(64))]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct TensorMap {
     #[doc = " Opaque."]
     pub words: [::core::ffi::c_ulonglong; 16usize],
@@ -337,7 +339,7 @@ const _: () = {
 #[doc = " Qkv of many rows on Hopper."]
 #[repr(C)]
 #[repr(align(64))]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct WgmmaQkvParams {
     #[doc = " The rows of `base.gemm.x`, in boxes of 64 elements by 64 rows, swizzled by 128 bytes."]
     pub x: TensorMap,
@@ -355,7 +357,7 @@ const _: () = {
 #[doc = " Residual of many rows on Hopper."]
 #[repr(C)]
 #[repr(align(64))]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct WgmmaResidualParams {
     #[doc = " The rows of `base.gemm.x`, as above."]
     pub x: TensorMap,
@@ -374,7 +376,7 @@ const _: () = {
 #[doc = " SwiGLU of many rows on Hopper."]
 #[repr(C)]
 #[repr(align(64))]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct WgmmaSwigluParams {
     #[doc = " The rows of `base.gemm.x`, as above."]
     pub x: TensorMap,
@@ -392,12 +394,12 @@ const _: () = {
 };
 #[doc = " Microbenchmarks of the chip's ceilings: memory bandwidth and tensor cores."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct CeilingParams {
     #[doc = " Words to read [quads, 4] u32, 16-byte aligned."]
-    pub data: *const ::core::ffi::c_uint,
+    pub data: DevicePtr<::core::ffi::c_uint>,
     #[doc = " A sum for each block, or for each thread."]
-    pub sums: *mut ::core::ffi::c_uint,
+    pub sums: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Pieces of 16 bytes."]
     pub quads: ::core::ffi::c_longlong,
     #[doc = " Products in each chain of a warp."]
@@ -420,12 +422,12 @@ const _: () = {
 };
 #[doc = " One layer of the paged KV pool: [block][layer][K|V][kv head][16 tokens][hd] bf16, block-major\n over all layers."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct PagedKv {
     #[doc = " The pool, 16-byte aligned."]
-    pub pool: *const bf16,
+    pub pool: DevicePtr<bf16>,
     #[doc = " Block ids [batch_slots, max_blocks] i32."]
-    pub block_table: *const ::core::ffi::c_int,
+    pub block_table: DevicePtr<::core::ffi::c_int>,
     #[doc = " Elements from one block to the next."]
     pub block_stride: ::core::ffi::c_longlong,
     #[doc = " Elements from a block's start to this layer's keys."]
@@ -458,24 +460,24 @@ const _: () = {
 };
 #[doc = " Attention of decode rows: each attends to its request's cached tokens up to its own position."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct DecodeAttentionParams {
     #[doc = " Keys and values, the row's own included."]
     pub kv: PagedKv,
     #[doc = " Queries after RoPE [T, heads, hd] bf16, 16-byte aligned."]
-    pub q: *const bf16,
+    pub q: DevicePtr<bf16>,
     #[doc = " Absolute position of each row [T] i32, tokens."]
-    pub position: *const ::core::ffi::c_int,
+    pub position: DevicePtr<::core::ffi::c_int>,
     #[doc = " Block table row of each row [T] i32; -1: a padding row, which touches nothing."]
-    pub batch_idx: *const ::core::ffi::c_int,
+    pub batch_idx: DevicePtr<::core::ffi::c_int>,
     #[doc = " Attended values [T, heads, hd] bf16, 16-byte aligned."]
-    pub out: *mut bf16,
+    pub out: DevicePtr<bf16>,
     #[doc = " Unnormalised outputs of splits [T, kv_heads, head tiles, splits, heads of a tile, hd] f32,\n 16-byte aligned; unused with one split."]
-    pub partial_out: *mut f32,
+    pub partial_out: DevicePtr<f32>,
     #[doc = " Largest score (times log2 e) and sum of exponentials of splits [T, kv_heads, head tiles,\n splits, heads of a tile, 2] f32, 8-byte aligned."]
-    pub partial_sums: *mut f32,
+    pub partial_sums: DevicePtr<f32>,
     #[doc = " Splits that have finished [T, kv_heads, head tiles] u32; zero before the launch, zero after\n it."]
-    pub tile_counters: *mut ::core::ffi::c_uint,
+    pub tile_counters: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Multiplies scores: log2(e) / sqrt(hd)."]
     pub scale: f32,
     #[doc = " Most splits of one row: the grid's width."]
@@ -517,20 +519,20 @@ const _: () = {
 };
 #[doc = " The part of MegakernelParams that differs between layers."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct MegakernelLayer {
     #[doc = " Weights of the four products, as their own kernels take them."]
-    pub qkv: *const bf16,
+    pub qkv: DevicePtr<bf16>,
     #[doc = " Output projection."]
-    pub o: *const bf16,
+    pub o: DevicePtr<bf16>,
     #[doc = " Gate and up projection."]
-    pub gate_up: *const bf16,
+    pub gate_up: DevicePtr<bf16>,
     #[doc = " Down projection."]
-    pub down: *const bf16,
+    pub down: DevicePtr<bf16>,
     #[doc = " Weight of the norm after O [d] bf16, 16-byte aligned."]
-    pub o_gamma: *const bf16,
+    pub o_gamma: DevicePtr<bf16>,
     #[doc = " Weight of the norm after down [d] bf16, 16-byte aligned: the next layer's first, or the\n model's last."]
-    pub down_gamma: *const bf16,
+    pub down_gamma: DevicePtr<bf16>,
     #[doc = " Bias and norms of the heads."]
     pub terms: HeadTerms,
     #[doc = " Elements from a KV block's start to this layer's keys."]
@@ -566,10 +568,10 @@ const _: () = {
 };
 #[doc = " Consecutive layers of a step of decode rows (one tile of 8 rows; the planner uses it for up to\n 4). The fields that MegakernelLayer has are ignored in the products' and attention's parameters."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct MegakernelParams {
     #[doc = " All layers of the model, 8-byte aligned."]
-    pub layers: *const MegakernelLayer,
+    pub layers: DevicePtr<MegakernelLayer>,
     #[doc = " Query, key and value projection."]
     pub qkv: QkvParams,
     #[doc = " Attention."]
@@ -581,7 +583,7 @@ pub struct MegakernelParams {
     #[doc = " Down projection; the tap is the last layer's."]
     pub down: ResidualParams,
     #[doc = " Barrier of the grid [1] u32; zero before the first launch, and afterwards as launches leave\n it."]
-    pub barrier: *mut ::core::ffi::c_uint,
+    pub barrier: DevicePtr<::core::ffi::c_uint>,
     #[doc = " First layer."]
     pub first_layer: ::core::ffi::c_int,
     #[doc = " Layer after the last; more than `first_layer`."]
@@ -644,26 +646,26 @@ const _: () = {
 };
 #[doc = " Attention of segments of prompt rows of a request: causal among themselves, and over all the\n request's earlier tokens."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct PrefillAttentionParams {
     #[doc = " Keys and values, the rows' own included."]
     pub kv: PagedKv,
     #[doc = " Queries after RoPE [T, heads, hd] bf16, 16-byte aligned."]
-    pub q: *const bf16,
+    pub q: DevicePtr<bf16>,
     #[doc = " Segments [segments, 4] i32, 16-byte aligned: first row, rows, batch_idx, context (tokens\n before the segment). batch_idx -1: touches nothing."]
-    pub segments: *const ::core::ffi::c_int,
+    pub segments: DevicePtr<::core::ffi::c_int>,
     #[doc = " Tiles [tiles, 2] i32, 8-byte aligned: segment, first query of the tile (a query is a row and\n a head of the group). Segment -1: nothing to do."]
-    pub tiles: *const ::core::ffi::c_int,
+    pub tiles: DevicePtr<::core::ffi::c_int>,
     #[doc = " Attended values [T, heads, hd] bf16, 16-byte aligned."]
-    pub out: *mut bf16,
+    pub out: DevicePtr<bf16>,
     #[doc = " Multiplies scores: log2(e) / sqrt(hd)."]
     pub scale: f32,
     #[doc = " Most splits of a cut tile's context; 1 where no tile is cut."]
     pub splits: ::core::ffi::c_int,
     #[doc = " Unnormalised outputs of the splits of cut tiles [cut tiles, kv_heads, splits, 128, hd] f32,\n 16-byte aligned; unused where no tile is cut."]
-    pub partial_out: *mut f32,
+    pub partial_out: DevicePtr<f32>,
     #[doc = " Largest score (times log2 e) and sum of exponentials of the same [cut tiles, kv_heads,\n splits, 128, 2] f32, 8-byte aligned."]
-    pub partial_sums: *mut f32,
+    pub partial_sums: DevicePtr<f32>,
     #[doc = " Tiles whose contexts are cut: the first ones of `tiles`."]
     pub cut_tiles: ::core::ffi::c_int,
     #[doc = " Most tokens of a split, in units of 64."]
@@ -700,7 +702,7 @@ const _: () = {
 #[doc = " Attention of segments of prompt rows on Hopper."]
 #[repr(C)]
 #[repr(align(64))]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct WgmmaAttentionParams {
     #[doc = " The pool as rows of hd elements, 16 of which are a block's keys or values of one head; in\n boxes of 64 elements by 16 rows, swizzled by 128 bytes."]
     pub pool: TensorMap,
@@ -727,24 +729,24 @@ const _: () = {
 };
 #[doc = " Token embeddings into the residual stream."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct EmbedParams {
     #[doc = " Embeddings [vocab, d] bf16, 16-byte aligned."]
-    pub table: *const bf16,
+    pub table: DevicePtr<bf16>,
     #[doc = " Token of each row [T] i32; -1: the row's request chose it in an earlier step, and `last` has\n it."]
-    pub token: *const ::core::ffi::c_int,
+    pub token: DevicePtr<::core::ffi::c_int>,
     #[doc = " Token that each request chose last [batch slots] i32, by batch_idx; null: no token is -1."]
-    pub last: *const ::core::ffi::c_int,
+    pub last: DevicePtr<::core::ffi::c_int>,
     #[doc = " Block table row of each row [T] i32; -1: a padding row, which touches nothing."]
-    pub batch_idx: *const ::core::ffi::c_int,
+    pub batch_idx: DevicePtr<::core::ffi::c_int>,
     #[doc = " The first norm's weight [d] bf16, 16-byte aligned."]
-    pub gamma: *const bf16,
+    pub gamma: DevicePtr<bf16>,
     #[doc = " Residual stream [T, d] f32, 16-byte aligned."]
-    pub h: *mut f32,
+    pub h: DevicePtr<f32>,
     #[doc = " The first product's operand [T, d] bf16: h * gamma, 16-byte aligned."]
-    pub x: *mut bf16,
+    pub x: DevicePtr<bf16>,
     #[doc = " Partial sums of squares of h over 128 columns each [T, parts] f32."]
-    pub ss: *mut f32,
+    pub ss: DevicePtr<f32>,
     #[doc = " Rows."]
     pub rows: ::core::ffi::c_int,
     #[doc = " Model width, a multiple of 8."]
@@ -775,7 +777,7 @@ const _: () = {
 };
 #[doc = " Sampling parameters of one row."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct RowSampling {
     #[doc = " Key of the request's randomness."]
     pub seed: ::core::ffi::c_ulonglong,
@@ -832,7 +834,7 @@ const _: () = {
 };
 #[doc = " The sampled token of one row. A token's log-probability is logit - max - ln(sum). Of a row whose\n logits are not finite only `is_broken` and `step_seq` mean anything."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct RowSampled {
     #[doc = " Sum of exp(logit - max) over the raw logits."]
     pub sum: f64,
@@ -874,40 +876,40 @@ const _: () = {
 };
 #[doc = " Tokens from logits."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct SampleParams {
     #[doc = " Logits [rows, stride] f32, 16-byte aligned; never written."]
-    pub logits: *const f32,
+    pub logits: DevicePtr<f32>,
     #[doc = " Sampling parameters [rows], 8-byte aligned."]
-    pub row_sampling: *const RowSampling,
+    pub row_sampling: DevicePtr<RowSampling>,
     #[doc = " Token counts [batch slots, vocab] u32: bit 31 is set if the token is in the prompt, the rest\n counts its occurrences in the output. Null: no row has penalties."]
-    pub token_counts: *mut ::core::ffi::c_uint,
+    pub token_counts: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the\n kernels."]
-    pub weights: *mut f32,
+    pub weights: DevicePtr<f32>,
     #[doc = " Largest logit after penalties of every 256 tokens [rows, blocks] f32."]
-    pub block_max: *mut f32,
+    pub block_max: DevicePtr<f32>,
     #[doc = " Largest raw logit of every 256 tokens [rows, blocks] f32."]
-    pub block_raw_max: *mut f32,
+    pub block_raw_max: DevicePtr<f32>,
     #[doc = " Sums of `weights` over every 256 tokens [rows, blocks] f32."]
-    pub block_sums: *mut f32,
+    pub block_sums: DevicePtr<f32>,
     #[doc = " Sums of exp(logit - max) of the raw logits over every 256 tokens [rows, blocks] f32."]
-    pub block_raw_sums: *mut f32,
+    pub block_raw_sums: DevicePtr<f32>,
     #[doc = " Nonzero where a block of 256 tokens holds a NaN or plus infinity [rows, blocks] u32."]
-    pub block_broken: *mut ::core::ffi::c_uint,
+    pub block_broken: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Choices [rows], 8-byte aligned."]
-    pub sampled: *mut RowSampled,
+    pub sampled: DevicePtr<RowSampled>,
     #[doc = " The chosen tokens again [batch slots] i32, by batch_idx, where the next step's embedding\n reads them; null: nowhere."]
-    pub last: *mut ::core::ffi::c_int,
+    pub last: DevicePtr<::core::ffi::c_int>,
     #[doc = " The step's number, modulo 2^32, stored with the choices [1] u32."]
-    pub step_seq: *const ::core::ffi::c_uint,
+    pub step_seq: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Exchange of a row's team of blocks: sum of 256 tokens, and the number of weights in it\n [rows, 2, blocks, 2] f32 and u32, 8-byte aligned; of two passes, in turn."]
-    pub team_sums: *mut f32,
+    pub team_sums: DevicePtr<f32>,
     #[doc = " Tokens among which a nucleus ends [rows, 2048] u64: key of the logit, token."]
-    pub band: *mut ::core::ffi::c_ulonglong,
+    pub band: DevicePtr<::core::ffi::c_ulonglong>,
     #[doc = " Their number [rows] u32; zero before the launch, zero after it."]
-    pub band_count: *mut ::core::ffi::c_uint,
+    pub band_count: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Barrier of each row's team [rows] u32; zero before the first launch, and afterwards as\n launches leave it."]
-    pub team_barriers: *mut ::core::ffi::c_uint,
+    pub team_barriers: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Rows."]
     pub rows: ::core::ffi::c_int,
     #[doc = " Tokens of the vocabulary."]
@@ -961,14 +963,14 @@ const _: () = {
 };
 #[doc = " Words of the step's metadata that the host has changed since the last step."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct ApplyDiffsParams {
     #[doc = " The copy [words] u32."]
-    pub words: *mut ::core::ffi::c_uint,
+    pub words: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Number of differences, and an unused word, 8-byte aligned; in pinned host memory."]
-    pub count: *const ::core::ffi::c_uint,
+    pub count: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Index and new value of each [count, 2] u32, 8-byte aligned; in pinned host memory."]
-    pub diffs: *const ::core::ffi::c_uint,
+    pub diffs: DevicePtr<::core::ffi::c_uint>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -983,14 +985,14 @@ const _: () = {
 };
 #[doc = " A request's row of token counts, rewritten."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct TokenCountsParams {
     #[doc = " Token counts [batch slots, vocab] u32: see the sampler."]
-    pub token_counts: *mut ::core::ffi::c_uint,
+    pub token_counts: DevicePtr<::core::ffi::c_uint>,
     #[doc = " Prompts and outputs of all jobs, one after the other [tokens] i32; ids outside the\n vocabulary are ignored."]
-    pub tokens: *const ::core::ffi::c_int,
+    pub tokens: DevicePtr<::core::ffi::c_int>,
     #[doc = " Jobs [jobs, 4] i32, 16-byte aligned: row, first token, prompt tokens, output tokens. Row -1:\n touches nothing."]
-    pub jobs: *const ::core::ffi::c_int,
+    pub jobs: DevicePtr<::core::ffi::c_int>,
     #[doc = " Tokens of the vocabulary."]
     pub vocab: ::core::ffi::c_int,
     #[doc = " Keeps the struct's size a multiple of its alignment in words."]
@@ -1013,16 +1015,16 @@ const _: () = {
 };
 #[doc = " Running mean of the tapped layer over each prompt."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct TapMeanParams {
     #[doc = " Residual stream after the tapped layer [T, d] f32."]
-    pub h: *const f32,
+    pub h: DevicePtr<f32>,
     #[doc = " Segments of prompt rows [segments, 6] i32: first row, rows, slot, first position, prompt\n tokens, stage row (-1: the prompt goes on). Slot -1: touches nothing."]
-    pub segments: *const ::core::ffi::c_int,
+    pub segments: DevicePtr<::core::ffi::c_int>,
     #[doc = " Sums over each request's prompt rows so far [slots, d] f32, by the engine's slot; reset by a\n segment at position 0."]
-    pub sums: *mut f32,
+    pub sums: DevicePtr<f32>,
     #[doc = " Staging rows [stage rows, d] bf16."]
-    pub stage: *mut bf16,
+    pub stage: DevicePtr<bf16>,
     #[doc = " Model width."]
     pub d: ::core::ffi::c_int,
     #[doc = " Keeps the struct's size a multiple of its alignment in words."]
@@ -1045,22 +1047,22 @@ const _: () = {
 };
 #[doc = " The probe's MLP: d -> hidden, ReLU -> bins, softmax."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone)]
+#[derive(Debug, Default, Copy, Clone)]
 pub struct ProbeParams {
     #[doc = " Staged activations [rows, d] bf16, 16-byte aligned."]
-    pub x: *const bf16,
+    pub x: DevicePtr<bf16>,
     #[doc = " Hidden weights [hidden, d] bf16, row-major, 16-byte aligned."]
-    pub hidden_weight: *const bf16,
+    pub hidden_weight: DevicePtr<bf16>,
     #[doc = " Hidden biases [hidden] f32."]
-    pub hidden_bias: *const f32,
+    pub hidden_bias: DevicePtr<f32>,
     #[doc = " Output weights [bins, hidden] f32."]
-    pub output_weight: *const f32,
+    pub output_weight: DevicePtr<f32>,
     #[doc = " Output biases [bins] f32."]
-    pub output_bias: *const f32,
+    pub output_bias: DevicePtr<f32>,
     #[doc = " Hidden units after ReLU [rows, hidden] f32, 8-byte aligned: between the kernels."]
-    pub hidden_out: *mut f32,
+    pub hidden_out: DevicePtr<f32>,
     #[doc = " Probabilities [rows, bins] f32."]
-    pub probabilities: *mut f32,
+    pub probabilities: DevicePtr<f32>,
     #[doc = " Rows."]
     pub rows: ::core::ffi::c_int,
     #[doc = " Width of an activation, a multiple of 64."]

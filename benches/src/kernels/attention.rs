@@ -4,7 +4,10 @@ use std::error::Error;
 
 use trail_platform::Rng;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{
+    DecodeAttentionParams, PagedKv, PrefillAttentionParams, TensorMap, WgmmaAttentionParams,
+};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan, hopper};
@@ -129,7 +132,7 @@ impl Case for Decode {
     }
 }
 
-/// Buffers of the decode rows; see [`DecodeRows`].
+/// Buffers of the decode rows; see [`DecodeAttentionParams`].
 struct DecodeBuffers<'a> {
     plan: &'a DecodePlan,
     kv: Paged,
@@ -144,8 +147,8 @@ struct DecodeBuffers<'a> {
 
 impl Prepared for DecodeBuffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
-        let kv = self.kv.view(memory, i);
-        let rows = DecodeRows {
+        let params = DecodeAttentionParams {
+            kv: self.kv.view(memory, i),
             q: self.q.at(memory),
             position: self.position.at(memory),
             batch_idx: self.slot.at(memory),
@@ -153,8 +156,9 @@ impl Prepared for DecodeBuffers<'_> {
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
             tile_counters: self.tile_counters.at(memory),
+            ..DecodeAttentionParams::default()
         };
-        let launch = launch::attention_decode(self.plan, &kv, &rows);
+        let launch = launch::attention_decode(self.plan, params);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
         // work is on one stream.
         unsafe { memory.device.launch(memory.stream, &launch)? };
@@ -245,7 +249,7 @@ impl Case for Prefill {
         let mut kv = Paged::new(memory, self.heads, 1, context + rows)?;
         let [out, sums] = PrefillSplit::workspace(self.split.parts(self.heads), self.heads);
         let map = match self.is_wgmma() {
-            true => Some(PoolMap::new(kv.pool.at(memory), kv.elements, self.heads.head_dim)?),
+            true => Some(launch::pool_map(kv.pool.at(memory), kv.elements, self.heads.head_dim)?),
             false => None,
         };
         Ok(Box::new(PrefillBuffers {
@@ -262,12 +266,12 @@ impl Case for Prefill {
     }
 }
 
-/// Buffers of a chunk; see [`PrefillRows`].
+/// Buffers of a chunk; see [`PrefillAttentionParams`].
 struct PrefillBuffers<'a> {
     case: &'a Prefill,
     kv: Paged,
     /// TMA descriptor of the pool (Hopper).
-    map: Option<PoolMap>,
+    map: Option<TensorMap>,
     q: Buffer,
     runs: Buffer,
     tiles: Buffer,
@@ -278,33 +282,34 @@ struct PrefillBuffers<'a> {
 
 impl Prepared for PrefillBuffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
-        let kv = self.kv.view(memory, i);
-        let rows = PrefillRows {
+        let base = PrefillAttentionParams {
+            kv: self.kv.view(memory, i),
             q: self.q.at(memory),
             segments: self.runs.at(memory),
             tiles: self.tiles.at(memory),
-            tile_count: self.case.tiles.len(),
             out: self.out.at(memory),
-            split: self.case.split,
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
+            ..PrefillAttentionParams::default()
         };
-        let Prefill { plan, heads, .. } = self.case;
+        let Prefill { plan, heads, split, tiles, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
         // work is on one stream.
         unsafe {
-            match &self.map {
-                Some(map) => {
-                    let launch = launch::attention_wgmma(plan, *heads, map, &kv, &rows);
+            match self.map {
+                Some(pool) => {
+                    let tile_count = tiles.len() as i32;
+                    let params = WgmmaAttentionParams { pool, base, tile_count, reserved: [0; 3] };
+                    let launch = launch::attention_wgmma(plan, *heads, split, params);
                     device.launch(stream, &launch)?;
                 }
                 None => {
-                    let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
+                    let launch = launch::attention_prefill(plan, *heads, split, base);
                     device.launch(stream, &launch)?;
                 }
             }
-            if let Some(merge) = launch::attention_merge(*heads, &kv, &rows) {
+            if let Some(merge) = launch::attention_merge(*heads, split, base) {
                 device.launch(stream, &merge)?;
             }
         }
@@ -348,14 +353,14 @@ impl Paged {
     }
 
     /// The view of launch number `i`: the layers rotate.
-    fn view(&mut self, memory: &Memory, i: usize) -> KvView {
-        KvView {
+    fn view(&mut self, memory: &Memory, i: usize) -> PagedKv {
+        PagedKv {
             pool: self.pool.at(memory),
             block_table: self.block_table.at(memory),
-            block_stride: self.layers * self.layer,
-            layer_offset: i % self.layers * self.layer,
-            max_blocks: self.max_blocks,
-            window: None,
+            block_stride: (self.layers * self.layer) as i64,
+            layer_offset: (i % self.layers * self.layer) as i64,
+            max_blocks: self.max_blocks as i32,
+            ..PagedKv::default()
         }
     }
 }

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _};
 use half::bf16;
 use trail_platform::Rng;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::Device;
 
 /// Number of random values; longer buffers repeat them.
@@ -90,7 +90,7 @@ impl<'a> Memory<'a> {
 
 impl Buffer {
     /// The device address.
-    pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
-        self.0.device_ptr_mut(memory.stream).0
+    pub fn at<T>(&mut self, memory: &Memory) -> DevicePtr<T> {
+        DevicePtr::new(self.0.device_ptr_mut(memory.stream).0)
     }
 }

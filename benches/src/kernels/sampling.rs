@@ -3,8 +3,8 @@
 use std::error::Error;
 
 use trail_platform::Rng;
-use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
-use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::launch::{self, RowPlace};
+use trail_runtime::cuda::params::{RowSampled, SampleParams};
 use trail_runtime::cuda::plain;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
@@ -85,13 +85,13 @@ impl Case for Choice {
             band: memory.zeros(self.plan.band * 8)?,
             band_count: memory.zeros(rows * 4)?,
             team_barriers: memory.zeros(rows * 4)?,
-            sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
+            sampled: memory.zeros(rows * size_of::<RowSampled>())?,
             step_seq: memory.zeros(4)?,
         }))
     }
 }
 
-/// Buffers of the sampler; see [`SamplerBuffers`].
+/// Buffers of the sampler; see [`SampleParams`].
 struct Buffers<'a> {
     plan: &'a SamplingPlan,
     stride: usize,
@@ -110,22 +110,21 @@ struct Buffers<'a> {
 impl Prepared for Buffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
         let copies = self.logits.len();
-        let buffers = SamplerBuffers {
+        let params = SampleParams {
             logits: self.logits[i % copies].at(memory),
-            stride: self.stride,
+            stride: self.stride as i32,
             row_sampling: self.row_sampling.at(memory),
-            token_counts: 0,
             weights: self.weights.at(memory),
-            sums: self.sums.at(memory),
+            block_max: self.sums.at(memory),
             team_sums: self.team_sums.at(memory),
             band: self.band.at(memory),
             band_count: self.band_count.at(memory),
             team_barriers: self.team_barriers.at(memory),
             sampled: self.sampled.at(memory),
-            last: 0,
             step_seq: self.step_seq.at(memory),
+            ..SampleParams::default()
         };
-        for launch in launch::sample(self.plan, &buffers) {
+        for launch in launch::sample(self.plan, params) {
             // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and
             // all work is on one stream.
             unsafe { memory.device.launch(memory.stream, &launch)? };

@@ -3,7 +3,7 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::kv::KvPool;
 use super::launch;
 use super::queue::has_run;
@@ -16,10 +16,10 @@ use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, RowSink, Step, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
+use trail_ptx::DevicePtr;
 
 /// How often a host that polls memory asks the driver whether the device is still there.
 const QUERY_EVERY: Duration = Duration::from_micros(100);
@@ -80,7 +80,7 @@ pub struct CudaOptions {
 struct Pending {
     number: u64,
     /// Rows of the results, in order of segments.
-    chosen: Vec<u32>,
+    sampled_rows: Vec<u32>,
     /// Recorded after a step that samples no token.
     end: CudaEvent,
 }
@@ -114,7 +114,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
-        let name = device.context().name().map_err(doing("asking for the device's name"))?;
+        let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
         let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
@@ -159,8 +159,8 @@ impl CudaBackend {
             _ => None,
         };
         let pending = || {
-            let chosen = Vec::with_capacity(options.max_segments);
-            Ok::<_, CudaError>(Pending { number: 0, chosen, end: executor.device.event()? })
+            let sampled_rows = Vec::with_capacity(options.max_segments);
+            Ok::<_, CudaError>(Pending { number: 0, sampled_rows, end: executor.device.event()? })
         };
         let pending = [pending()?, pending()?];
         let (launched, collected) = (0, 0);
@@ -191,7 +191,7 @@ impl CudaBackend {
     /// Device address of the grid barrier's word of [`CudaOptions::megakernel`] launches:
     /// generations in the upper half, zero in the lower half between launches; `None` where no step
     /// is launched so. For tests, and for debugging a device that hangs.
-    pub fn barrier(&self) -> Option<CUdeviceptr> {
+    pub fn barrier(&self) -> Option<DevicePtr<u32>> {
         self.executor.barrier()
     }
 
@@ -255,11 +255,11 @@ impl CudaBackend {
         }
         let pending = &mut self.pending[(step.number % STEPS as u64) as usize];
         pending.number = step.number;
-        pending.chosen.clear();
-        pending.chosen.extend_from_slice(self.executor.chosen());
-        if pending.chosen.is_empty() {
+        pending.sampled_rows.clear();
+        pending.sampled_rows.extend_from_slice(self.executor.sampled_rows());
+        if pending.sampled_rows.is_empty() {
             let recorded = pending.end.record(self.executor.compute().stream());
-            recorded.map_err(doing("recording the end of a step"))?;
+            recorded.map_err(driver_error("recording the end of a step"))?;
         }
         self.launched = step.number;
         Ok(())
@@ -269,16 +269,15 @@ impl CudaBackend {
         let number = self.collected + 1;
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
-        if pending.chosen.is_empty() {
+        if pending.sampled_rows.is_empty() {
             let waiting = |code| at_step(number, code);
             while !has_run(&pending.end).map_err(waiting)? {
                 std::thread::yield_now();
             }
         }
-        for &row in &pending.chosen {
-            let chosen =
-                self.wait(number, || self.executor.results().take(number, row as usize))?;
-            sampled.push(launch::sampled(&chosen));
+        for &row in &pending.sampled_rows {
+            let row = self.wait(number, || self.executor.results().take(number, row as usize))?;
+            sampled.push(launch::sampled(&row));
         }
         self.collected = number;
         Ok(())
@@ -374,5 +373,5 @@ impl Transfers for CudaBackend {
 }
 
 fn at_step(number: u64, code: cudarc::driver::DriverError) -> CudaError {
-    CudaError::Driver { doing: format!("waiting for step {number}"), code }
+    CudaError::Driver { operation: format!("waiting for step {number}"), code }
 }

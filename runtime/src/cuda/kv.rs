@@ -7,7 +7,8 @@ use super::error::OutOfMemory;
 use super::memory::DeviceBuffer;
 use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::bf16;
 
 /// Advice of the error when there is no room for the cache.
 const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller model";
@@ -74,15 +75,15 @@ impl KvPool {
         KvPool::new(device, config, blocks, reserve)
     }
 
-    /// Where it begins.
-    pub fn at(&self) -> CUdeviceptr {
-        self.memory.at()
+    /// Address of its first element.
+    pub fn device_ptr(&self) -> DevicePtr<bf16> {
+        self.memory.device_ptr()
     }
 
     /// Where `block` begins.
-    pub fn block_at(&self, block: u32) -> CUdeviceptr {
+    pub fn block_at(&self, block: u32) -> DevicePtr<bf16> {
         debug_assert!(block < self.blocks, "block {block} of {}", self.blocks);
-        self.at() + u64::from(block) * self.block_bytes as u64
+        self.device_ptr().add(block as usize * self.block_bytes / size_of::<bf16>())
     }
 
     /// Bytes of a block.

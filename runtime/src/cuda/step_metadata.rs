@@ -8,11 +8,12 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::launch;
+use super::launch::Launch;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::{LaunchPlan, step};
 use super::queue::Queue;
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::ApplyDiffsParams;
 
 /// Steps that may be in flight, and so lists.
 const PARITIES: usize = 2;
@@ -55,9 +56,9 @@ impl StepMetadata {
     }
 
     /// The device address of word `index`.
-    pub fn at(&self, index: usize) -> CUdeviceptr {
+    pub fn at(&self, index: usize) -> DevicePtr<u32> {
         debug_assert!(index < self.host.len());
-        self.device.at() + 4 * index as u64
+        self.device.device_ptr().add(index)
     }
 
     /// The host's value of word `index`.
@@ -128,11 +129,12 @@ impl StepMetadata {
 
     /// Launches the kernel that applies the list of `parity`.
     pub fn apply(&self, queue: &Queue, parity: usize) -> Result<(), CudaError> {
-        let count = self.lists.at() + (4 * self.list(parity)) as u64;
-        let addresses = [self.device.at(), count, count + (HEAD * 4) as u64];
+        let count = self.lists.device_ptr().add(self.list(parity));
+        let words = self.device.device_ptr();
+        let params = ApplyDiffsParams { words, count, diffs: count.add(HEAD) };
         // The list and the words are as large as the kernel reads and writes: `set` checked every
         // index.
-        queue.launch(&launch::apply_diffs(&self.plan, addresses))
+        queue.launch(&Launch { plan: self.plan, params })
     }
 
     /// The kernel that [`StepMetadata::apply`] launches.

@@ -4,7 +4,7 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::queue::Queue;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
@@ -113,14 +113,14 @@ impl Trace {
         stream: &CudaStream,
     ) -> Result<(), CudaError> {
         let event = &self.events[parity][point as usize];
-        event.record(stream).map_err(doing("recording a timing event"))
+        event.record(stream).map_err(driver_error("recording a timing event"))
     }
 
     /// Times of the last step of `parity`; waits for its end.
     fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
         let at = |point: TracePoint| {
             let ms = self.zero.elapsed_ms(&self.events[parity][point as usize]);
-            Ok::<_, CudaError>(f64::from(ms.map_err(doing("reading a timing event"))?) / 1e3)
+            Ok::<_, CudaError>(f64::from(ms.map_err(driver_error("reading a timing event"))?) / 1e3)
         };
         let tap = match self.tapped[parity] {
             false => None,
@@ -180,9 +180,9 @@ fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), C
     let mut best: Option<(CudaEvent, Anchor)> = None;
     for _ in 0..LOOKS {
         let event = timing_event(device)?;
-        stream.synchronize().map_err(doing(WHAT))?;
+        stream.synchronize().map_err(driver_error(WHAT))?;
         let before = Instant::now();
-        event.record(stream).and_then(|()| event.synchronize()).map_err(doing(WHAT))?;
+        event.record(stream).and_then(|()| event.synchronize()).map_err(driver_error(WHAT))?;
         let error = before.elapsed() / 2;
         if best.as_ref().is_none_or(|(_, best)| error < best.error) {
             best = Some((event, Anchor { at: before + error, error }));
@@ -194,5 +194,5 @@ fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), C
 fn timing_event(device: &Device) -> Result<CudaEvent, CudaError> {
     device.shared().bind()?;
     let event = device.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-    event.map_err(doing("making a timing event"))
+    event.map_err(driver_error("making a timing event"))
 }

@@ -3,6 +3,7 @@
 use cudarc::driver::sys::CUresult;
 use std::sync::Arc;
 use trail_cuda_emulator::Failing;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::{CudaError, Device, Priority};
 
 #[test]
@@ -11,7 +12,11 @@ fn what_a_device_holds_is_freed_on_any_thread() {
     let device = Arc::new(Device::open(0).unwrap());
     let (memory, pinned) = (device.alloc(0, "x").unwrap(), device.alloc_pinned(100, "y").unwrap());
     assert_eq!((memory.bytes(), pinned.bytes()), (0, 100));
-    assert!(memory.at() != 0 && pinned.at() != 0 && !pinned.as_ptr().is_null());
+    assert!(
+        memory.device_ptr::<u8>() != DevicePtr::NULL
+            && pinned.device_ptr::<u8>() != DevicePtr::NULL
+            && !pinned.as_ptr().is_null()
+    );
     if let Some(emulator) = session.emulator() {
         assert_eq!(emulator.live_allocations(), 2);
     }
@@ -57,8 +62,12 @@ fn zeros_are_written_before_anybody_reads() {
     let mut host = vec![7u8; 1000];
     // SAFETY: both have 1000 bytes and outlive the copy, which the event ends.
     unsafe {
-        cudarc::driver::result::memcpy_dtoh_async(&mut host, zeros.at(), stream.cu_stream())
-            .unwrap();
+        cudarc::driver::result::memcpy_dtoh_async(
+            &mut host,
+            zeros.device_ptr::<u8>().address(),
+            stream.cu_stream(),
+        )
+        .unwrap();
     }
     event.record(&stream).unwrap();
     event.synchronize().unwrap();

@@ -75,6 +75,33 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
     }
 }
 
+/// A segment of prompt rows whose tapped activations are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapSegment {
+    /// First row in the step.
+    pub first_row: usize,
+    /// Rows that belong to the prompt, at least 1.
+    pub rows: usize,
+    /// The request's index; `None`: padding, which touches nothing.
+    pub request: Option<usize>,
+    /// Position of the first row; 0 resets the sum.
+    pub first_position: usize,
+    /// Tokens of the whole prompt.
+    pub prompt: usize,
+    /// Staging row of the mean, where this segment completes the prompt.
+    pub stage_row: Option<usize>,
+}
+
+impl TapSegment {
+    /// As the kernel reads it.
+    pub fn encode(&self) -> [i32; 6] {
+        let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);
+        let [first_row, rows] = [self.first_row as i32, self.rows as i32];
+        let [first_position, prompt] = [self.first_position as i32, self.prompt as i32];
+        [first_row, rows, index(self.request), first_position, prompt, index(self.stage_row)]
+    }
+}
+
 /// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a
 /// multiple of 32), `bins` bins (at most 32).
 pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 2] {

@@ -23,7 +23,7 @@ pub(super) struct Shape {
     /// Of the decode rows.
     pub(super) decode: Option<usize>,
     /// Of the rows of logits.
-    pub(super) choices: Option<usize>,
+    pub(super) sampled_rows: Option<usize>,
     /// Tiles of prompt rows, their rows, and the pairs of a row and a token that they attend to.
     pub(super) tiles: usize,
     pub(super) prompt_rows: usize,
@@ -67,9 +67,9 @@ impl Filler {
     }
 
     pub(super) fn new(limits: &StepLimits, plans: &Plans, taps: bool) -> Filler {
-        let (rows, choices) = (plans.rows.last(), plans.choices.last());
+        let (rows, sampled_rows) = (plans.rows.last(), plans.sampled_rows.last());
         let tiles = plans.most_tiles(limits);
-        let layout = Layout::new(limits, rows, choices, tiles);
+        let layout = Layout::new(limits, rows, sampled_rows, tiles);
         Filler {
             layout,
             group: plans.heads.group,
@@ -81,7 +81,7 @@ impl Filler {
             unplaced: Vec::with_capacity(limits.segments),
             prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
-            samplings: RowSamplings::new(layout, choices, limits.segments),
+            samplings: RowSamplings::new(layout, sampled_rows, limits.segments),
             staged: Staged::new(layout, rows, 2 * limits.segments),
         }
     }
@@ -114,13 +114,13 @@ impl Filler {
         for row in (count..padded).chain(end..plans.rows.at(rows)) {
             metadata.set(self.layout.batch_idx + row, NONE);
         }
-        let choices = self.write_choices(step, count, plans, metadata);
+        let sampled_rows = self.write_sampled(step, count, plans, metadata);
         let mut shape = Shape {
             parity: (step.number % 2) as usize,
             decode,
-            choices,
+            sampled_rows,
             is_plain: self.prefill.is_empty()
-                && self.samplings.chosen().len() == batch.segments.len(),
+                && self.samplings.sampled_rows().len() == batch.segments.len(),
             ..self.prefill_shape(rows, plans)
         };
         if self.taps {
@@ -279,7 +279,7 @@ impl Filler {
 
     /// Writes the sampling parameters of each segment that needs logits. A decode row has the same
     /// index among the rows of logits.
-    fn write_choices(
+    fn write_sampled(
         &mut self,
         step: &Step<'_>,
         decode_rows: usize,
@@ -308,11 +308,11 @@ impl Filler {
                 self.samplings.skip(index, metadata);
             }
         }
-        if self.samplings.chosen().is_empty() {
+        if self.samplings.sampled_rows().is_empty() {
             return None;
         }
-        let size = plans.choices.index(next);
-        for index in next..plans.choices.at(size) {
+        let size = plans.sampled_rows.index(next);
+        for index in next..plans.sampled_rows.at(size) {
             self.samplings.skip(index, metadata);
         }
         Some(size)

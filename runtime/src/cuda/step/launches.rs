@@ -15,6 +15,7 @@ use crate::cuda::trace::{Anchor, Trace, TracePoint, Tracer};
 use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
 use std::sync::Arc;
+use trail_ptx::DevicePtr;
 
 /// Which launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Launches {
             plans,
             limits,
             metadata,
-            tap_stage: tap.as_ref().map_or(0, |tap| tap.stage.at()),
+            tap_stage: tap.as_ref().map_or(DevicePtr::NULL, |tap| tap.stage.device_ptr()),
             kv_blocks,
         };
         Ok(Launches {
@@ -124,19 +125,19 @@ impl Launches {
             forward.embed(compute, shape)?;
             forward.layers(compute, shape, 0..upper, shape.staged > 0)?;
             if let Some(tap) = tap {
-                tap.launch(compute, shape, phase, forward.buffers.h.at(), tracer)?;
+                tap.launch(compute, shape, phase, forward.buffers.h.device_ptr(), tracer)?;
             }
         }
         if phase == StepPhase::Lower {
             return Ok(());
         }
         forward.layers(compute, shape, upper..self.layers, false)?;
-        if let Some(choices) = shape.choices {
-            forward.logits(compute, choices)?;
+        if let Some(sampled_rows) = shape.sampled_rows {
+            forward.logits(compute, sampled_rows)?;
         }
         trace(TracePoint::Logits)?;
-        if let Some(choices) = shape.choices {
-            sampler.launch(compute, shape, choices, &forward.buffers)?;
+        if let Some(sampled_rows) = shape.sampled_rows {
+            sampler.launch(compute, shape, sampled_rows, &forward.buffers)?;
         }
         trace(TracePoint::End)?;
         match tap {

@@ -32,7 +32,6 @@ use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
 use crate::backend::{BLOCK_TOKENS, Progress, Step, TapRow};
 use crate::model::ModelConfig;
-use cudarc::driver::sys::CUdeviceptr;
 use fill::{Filler, Shape};
 use launches::{Launches, LaunchesParts};
 pub(in crate::cuda) use plans::KernelOptions;
@@ -40,6 +39,7 @@ use plans::Plans;
 use std::sync::Arc;
 use std::time::Instant;
 pub(in crate::cuda) use tap::TapConfig;
+use trail_ptx::DevicePtr;
 
 /// Graphs of each size.
 const PARITIES: usize = 2;
@@ -165,7 +165,7 @@ impl Executor {
             parity,
             rows: self.plans.rows.index(rows),
             decode: Some(size),
-            choices: Some(size),
+            sampled_rows: Some(size),
             staged: if self.launches.tap.is_some() { rows } else { 0 },
             is_plain: true,
             ..Shape::default()
@@ -215,9 +215,9 @@ impl Executor {
         self.launches.tracer.times(parity)
     }
 
-    /// Rows of the results that the step which was filled last chooses, in order of segments.
-    pub(in crate::cuda) fn chosen(&self) -> &[u32] {
-        self.filler.samplings.chosen()
+    /// Rows of the results that the step which was filled last samples, in order of segments.
+    pub(in crate::cuda) fn sampled_rows(&self) -> &[u32] {
+        self.filler.samplings.sampled_rows()
     }
 
     /// Tapped rows of the step that was filled last, in order of the stage's rows.
@@ -236,7 +236,7 @@ impl Executor {
     }
 
     /// Address of the megakernel's grid barrier, a word of device memory.
-    pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
+    pub(in crate::cuda) fn barrier(&self) -> Option<DevicePtr<u32>> {
         self.launches.forward.barrier()
     }
 

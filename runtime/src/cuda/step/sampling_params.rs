@@ -20,23 +20,23 @@ pub(super) struct RowSamplings {
     layout: Layout,
     /// By row of the logits: the request whose parameters the metadata has there.
     written: Box<[Option<SlotGeneration>]>,
-    /// Rows of this step that choose, in order of segments.
-    chosen: Vec<u32>,
+    /// Rows of the logits that this step samples, in order of segments.
+    sampled_rows: Vec<u32>,
 }
 
 impl RowSamplings {
     pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> RowSamplings {
         let written = vec![None; rows].into();
-        RowSamplings { layout, written, chosen: Vec::with_capacity(segments) }
+        RowSamplings { layout, written, sampled_rows: Vec::with_capacity(segments) }
     }
 
     pub(super) fn begin(&mut self) {
-        self.chosen.clear();
+        self.sampled_rows.clear();
     }
 
-    /// Rows of the logits that choose, in order of segments.
-    pub(super) fn chosen(&self) -> &[u32] {
-        &self.chosen
+    /// Rows of the logits that the step samples, in order of segments.
+    pub(super) fn sampled_rows(&self) -> &[u32] {
+        &self.sampled_rows
     }
 
     /// Row `index` of the logits is that of device row `row`, the last of `segment`.
@@ -49,7 +49,7 @@ impl RowSamplings {
         sampling: &dyn SamplingInputs,
         metadata: &mut StepMetadata,
     ) {
-        self.chosen.push(index as u32);
+        self.sampled_rows.push(index as u32);
         metadata.set(self.layout.logits_row + index, row as u32);
         let first = self.layout.sampling + index * SAMPLING_WORDS;
         let position = segment.start + segment.len;
@@ -70,7 +70,7 @@ impl RowSamplings {
         self.written[index] = Some(owner);
     }
 
-    /// Row `index` of the logits chooses nothing.
+    /// Row `index` of the logits is not sampled.
     pub(super) fn skip(&mut self, index: usize, metadata: &mut StepMetadata) {
         metadata.set(self.layout.sampling + index * SAMPLING_WORDS + ROW, NONE);
     }

@@ -3,7 +3,7 @@
 use super::fill::Shape;
 use super::layout::{Layout, MEAN_WORDS, NONE};
 use crate::backend::{TapPlan, TapRow};
-use crate::cuda::launch::TapSegment;
+use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
 
 /// The stage of one step.
@@ -67,7 +67,7 @@ impl Staged {
             let run = TapSegment {
                 first_row: device_row[mean.first_row as usize] as usize,
                 rows: mean.rows as usize,
-                slot: Some(mean.request as usize),
+                request: Some(mean.request as usize),
                 first_position: mean.first_position as usize,
                 prompt: mean.prompt_len as usize,
                 stage_row: mean.stage_row.map(|row| row as usize),

@@ -6,11 +6,12 @@ use super::layout::StepLimits;
 use crate::backend::SamplingInput;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::launch;
+use crate::cuda::launch::Launch;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
-use crate::cuda::plan::sampling;
+use crate::cuda::plan::{LaunchPlan, sampling};
 use crate::cuda::queue::Queue;
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::TokenCountsParams;
 
 const PARITIES: usize = 2;
 const JOB_WORDS: usize = 4;
@@ -55,12 +56,12 @@ impl TokenCounts {
         })
     }
 
-    pub(super) fn at(&self) -> CUdeviceptr {
-        self.counts.at()
+    pub(super) fn device_ptr(&self) -> DevicePtr<u32> {
+        self.counts.device_ptr()
     }
 
     /// The kernel that is launched.
-    pub(super) fn plan(&self, jobs: usize, tokens: usize) -> crate::cuda::plan::LaunchPlan {
+    pub(super) fn plan(&self, jobs: usize, tokens: usize) -> LaunchPlan {
         sampling::token_counts(jobs, tokens, self.vocab)
     }
 
@@ -106,12 +107,18 @@ impl TokenCounts {
         if self.jobs == 0 {
             return Ok(());
         }
-        let jobs = self.feed.at() + (self.words() * 4) as u64;
-        let tokens = jobs + (self.slots * JOB_WORDS * 4) as u64;
+        let jobs = self.feed.device_ptr().add(self.words());
+        let params = TokenCountsParams {
+            token_counts: self.device_ptr(),
+            tokens: jobs.add(self.slots * JOB_WORDS),
+            jobs,
+            vocab: self.vocab as i32,
+            ..TokenCountsParams::default()
+        };
         let plan = self.plan(self.jobs, self.tokens);
         // The feed holds the jobs and their tokens, and is written again two steps later.
         // TokenCounts have a row for each batch_idx.
-        queue.launch(&launch::token_counts(&plan, self.vocab, self.at(), tokens, jobs))
+        queue.launch(&Launch { plan, params })
     }
 
     /// Words of the feed before this parity's.

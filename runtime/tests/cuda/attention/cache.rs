@@ -1,7 +1,8 @@
 //! A paged cache with requests in it, on both sides.
 
 use half::bf16;
-use trail_runtime::cuda::launch::{KvView, PoolMap};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{PagedKv, TensorMap};
 use trail_runtime::cuda::plan::attention::Heads;
 use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
 
@@ -117,18 +118,19 @@ impl Cache {
 
 impl DeviceCache {
     /// How Hopper's copy engine reads it.
-    pub(crate) fn map(&mut self, bench: &Bench, heads: Heads) -> PoolMap {
-        PoolMap::new(self.pool.at(bench), self.elements, heads.head_dim).unwrap()
+    pub(crate) fn map(&mut self, bench: &Bench, heads: Heads) -> TensorMap {
+        launch::pool_map(self.pool.at(bench), self.elements, heads.head_dim).unwrap()
     }
 
-    pub(crate) fn view(&mut self, bench: &Bench) -> KvView {
-        KvView {
+    pub(crate) fn view(&mut self, bench: &Bench) -> PagedKv {
+        PagedKv {
             pool: self.pool.at(bench),
             block_table: self.table.at(bench),
-            block_stride: self.block_stride,
-            layer_offset: self.layer_offset,
-            max_blocks: self.max_blocks,
-            window: self.window,
+            block_stride: self.block_stride as i64,
+            layer_offset: self.layer_offset as i64,
+            max_blocks: self.max_blocks as i32,
+            window: launch::window(self.window),
+            ..PagedKv::default()
         }
     }
 }

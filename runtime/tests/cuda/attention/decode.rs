@@ -3,7 +3,8 @@
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::reference;
 use half::bf16;
-use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
+use trail_runtime::cuda::launch::{Launch, attention_decode};
+use trail_runtime::cuda::params::DecodeAttentionParams;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
 use trail_runtime::cuda::plan::bench::ladder;
 use trail_test_support::cuda::{Address, Bench, Chance};
@@ -160,8 +161,8 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         (raw_out.at(bench), raw_sums.at(bench))
     };
     let mut tile_counters = bench.changed(&vec![0u32; plan.tile_counters]);
-    let view = device.view(bench);
-    let rows = DecodeRows {
+    let params = DecodeAttentionParams {
+        kv: device.view(bench),
         q: q.at(bench),
         position: position.at(bench),
         batch_idx: slot.at(bench),
@@ -169,13 +170,14 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         partial_out,
         partial_sums,
         tile_counters: tile_counters.at(bench),
+        ..DecodeAttentionParams::default()
     };
+    let launch = attention_decode(plan, params);
     let launch = match kernel {
-        Kernel::Fast => attention_decode(plan, &view, &rows),
+        Kernel::Fast => launch,
         Kernel::Rung(number) => {
             let [.., z] = plan.launch.grid;
-            let rung = ladder::attention(number, z as usize, plan.heads, 1);
-            attention_rung(&rung, plan, &view, &rows)
+            Launch { plan: ladder::attention(number, z as usize, plan.heads, 1), ..launch }
         }
     };
     // SAFETY: all buffers are as large as the plan says, and live until the reads below have

@@ -3,9 +3,8 @@
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::decode::compare;
 use half::bf16;
-use trail_runtime::cuda::launch::{
-    PrefillRows, attention_merge, attention_prefill, attention_wgmma,
-};
+use trail_runtime::cuda::launch::{attention_merge, attention_prefill, attention_wgmma};
+use trail_runtime::cuda::params::{PrefillAttentionParams, WgmmaAttentionParams};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, hopper};
@@ -196,21 +195,20 @@ fn launch(
     let (mut runs, mut tiles) =
         (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
     let [mut partial_out, mut partial_sums] = workspace.map(|floats| bench.raw(floats * 4));
-    let view = device.view(bench);
-    let buffers = PrefillRows {
+    let base = PrefillAttentionParams {
+        kv: device.view(bench),
         q: q.at(bench),
         segments: runs.at(bench),
         tiles: tiles.at(bench),
-        tile_count,
         out: out.at(bench),
-        split,
         partial_out: partial_out.at(bench),
         partial_sums: partial_sums.at(bench),
+        ..PrefillAttentionParams::default()
     };
     let launched = match kernel {
         Kernel::Portable => {
             let plan = attention::prefill(heads, &split, tile_count, rows, rows);
-            let launch = attention_prefill(&plan, heads, &view, &buffers);
+            let launch = attention_prefill(&plan, heads, &split, base);
             // SAFETY: all buffers are as large as the runs say, and live until the read below has
             // waited.
             unsafe { bench.device.launch(&bench.stream, &launch) }
@@ -219,14 +217,15 @@ fn launch(
             // Few blocks, so that each has several works.
             let few = Chip { multiprocessors: BLOCKS, ..*chip };
             let plan = hopper::attention::prefill(&few, heads, &split, tile_count, rows, rows);
-            let plan = plan.unwrap();
-            let launch = attention_wgmma(&plan, heads, &device.map(bench, heads), &view, &buffers);
+            let (pool, tile_count) = (device.map(bench, heads), tile_count as i32);
+            let params = WgmmaAttentionParams { pool, base, tile_count, reserved: [0; 3] };
+            let launch = attention_wgmma(&plan.unwrap(), heads, &split, params);
             // SAFETY: as above.
             unsafe { bench.device.launch(&bench.stream, &launch) }
         }
     };
     launched.unwrap();
-    if let Some(merge) = attention_merge(heads, &view, &buffers) {
+    if let Some(merge) = attention_merge(heads, &split, base) {
         // SAFETY: as above.
         unsafe { bench.device.launch(&bench.stream, &merge) }.unwrap();
     }

@@ -4,11 +4,11 @@
 mod reference;
 
 use trail_runtime::backend::Sampled;
-use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
-use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::launch::{self, Launch, RowPlace, row_sampling};
+use trail_runtime::cuda::params::{RowSampled, SampleParams, TokenCountsParams};
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
-use trail_test_support::cuda::{Address, Bench, Chance};
+use trail_test_support::cuda::{Address, Bench, Chance, Output};
 
 /// Bytes of a row's choice, and what they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
@@ -154,10 +154,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     }
     jobs.extend([-1, 0, 0, 0]);
     let plan = plan::sampling::sampling(rows, vocab, team);
-    let counts_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
     let (mut logits, mut row_sampling) =
         (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
-    let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
     let (mut team_sums, mut band) = (bench.raw(plan.team_sums * 4), bench.raw(plan.band * 8));
@@ -167,13 +165,13 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let mut band_count = bench.changed(&vec![0u32; rows]);
     // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
-    let buffers = SamplerBuffers {
+    let params = SampleParams {
         logits: logits.at(bench),
-        stride,
+        stride: stride as i32,
         row_sampling: row_sampling.at(bench),
         token_counts: counts.at(bench),
         weights: weights.at(bench),
-        sums: sums.at(bench),
+        block_max: sums.at(bench),
         team_sums: team_sums.at(bench),
         band: band.at(bench),
         band_count: band_count.at(bench),
@@ -181,20 +179,32 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         sampled: sampled.at(bench),
         last: last.at(bench),
         step_seq: step_seq.at(bench),
+        ..SampleParams::default()
     };
-    let (counts_at, tokens_at, jobs_at) = (counts.at(bench), tokens.at(bench), jobs.at(bench));
-    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have
-    // waited for the stream.
-    unsafe {
-        let counts = launch::token_counts(&counts_plan, vocab, counts_at, tokens_at, jobs_at);
-        bench.device.launch(&bench.stream, &counts).unwrap();
-        for launch in launch::sample(&plan, &buffers) {
-            bench.device.launch(&bench.stream, &launch).unwrap();
-        }
+    count_tokens(bench, vocab, &tokens, &jobs, &mut counts);
+    for launch in launch::sample(&plan, params) {
+        // SAFETY: all buffers are as large as the plan says, and alive until the reads below have
+        // waited for the stream.
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     }
     assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
     assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
+}
+
+/// Writes the token counts of all `jobs` over `tokens`.
+fn count_tokens(bench: &Bench, vocab: usize, tokens: &[i32], jobs: &[i32], counts: &mut Output) {
+    let plan = plan::sampling::token_counts(jobs.len() / 4, tokens.len(), vocab);
+    let (mut tokens, mut jobs) = (bench.input(tokens), bench.input(jobs));
+    let params = TokenCountsParams {
+        token_counts: counts.at(bench),
+        tokens: tokens.at(bench),
+        jobs: jobs.at(bench),
+        vocab: vocab as i32,
+        ..TokenCountsParams::default()
+    };
+    // SAFETY: the counts have a row for each job; the inputs are freed in stream order.
+    unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
 }
 
 fn check(bench: &Bench, vocab: usize, cases: &[Case]) {

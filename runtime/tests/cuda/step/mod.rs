@@ -5,9 +5,10 @@ mod reference;
 
 use half::bf16;
 use reference::Layers;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
-use trail_runtime::cuda::plan::step;
-use trail_test_support::cuda::{Address, Bench, Chance};
+use trail_runtime::cuda::launch::Launch;
+use trail_runtime::cuda::params::{ApplyDiffsParams, EmbedParams, ProbeParams, TapMeanParams};
+use trail_runtime::cuda::plan::step::{self, TapSegment};
+use trail_test_support::cuda::{Address, Bench, Chance, Output};
 
 /// Bit patterns that nothing wrote.
 fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
@@ -72,12 +73,15 @@ fn diffs_are_applied_and_nothing_else() {
         let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
         let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
         reference::apply_diffs(&mut wanted, &diffs);
-        let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
-        let plan = step::apply_diffs(words);
+        let params = ApplyDiffsParams {
+            words: on_device.at(&bench),
+            count: counted.at(&bench),
+            diffs: listed.at(&bench),
+        };
+        let launch = Launch { plan: step::apply_diffs(words), params };
         // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed
         // in stream order.
-        unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
-            .unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
     }
 }
@@ -96,7 +100,7 @@ fn embed(
         (bench.input(token), bench.input(last), bench.input(slot));
     let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
     let mut ss = bench.output(rows * step::parts(width) * 4);
-    let buffers = EmbedBuffers {
+    let params = EmbedParams {
         table: table.at(bench),
         token: token.at(bench),
         last: last.at(bench),
@@ -105,12 +109,15 @@ fn embed(
         h: h.at(bench),
         x: x.at(bench),
         ss: ss.at(bench),
+        rows: rows as i32,
+        d: width as i32,
+        parts: step::parts(width) as i32,
+        ..EmbedParams::default()
     };
-    let plan = step::embed(rows, width);
+    let launch = Launch { plan: step::embed(rows, width), params };
     // SAFETY: all buffers have these extents, and live until the reads below have waited for the
     // stream.
-    unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
-        .unwrap();
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
@@ -120,7 +127,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
     let bench = Bench::open();
     let mut chance = Chance(32);
     for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
-        let slots = [2usize, 0, 4];
+        let requests = [2usize, 0, 4];
         let mut sums = bench.output(5 * width * 4);
         let mut stage = bench.output(4 * width * 2);
         let mut reference = vec![vec![0.0f32; width]; 3];
@@ -129,7 +136,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             let mut runs = vec![TapSegment {
                 first_row: 0,
                 rows: 1,
-                slot: None,
+                request: None,
                 first_position: 0,
                 prompt: 1,
                 stage_row: Some(3),
@@ -144,7 +151,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                 runs.push(TapSegment {
                     first_row: rows,
                     rows: take,
-                    slot: Some(slots[i]),
+                    request: Some(requests[i]),
                     first_position: done[i],
                     prompt: prompts[i],
                     stage_row: finished.then_some(i),
@@ -153,21 +160,13 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             }
             let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
             for run in &runs[1..] {
-                let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
+                let i = requests.iter().position(|at| Some(*at) == run.request).unwrap();
                 let of_run: Vec<&[f32]> =
                     (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
                 reference::tap_mean(&mut reference[i], &of_run);
                 done[i] += run.rows;
             }
-            let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
-            let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
-            let plan = step::tap_mean(runs.len(), rows, width);
-            let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
-            // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
-            unsafe {
-                bench.device.launch(&bench.stream, &launch::tap_mean(&plan, width, addresses))
-            }
-            .unwrap();
+            tap_mean(&bench, &runs, &h, width, [&mut sums, &mut stage]);
         }
         let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
         for (i, reference) in reference.iter().enumerate() {
@@ -175,7 +174,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             let wanted: Vec<u16> =
                 reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
             assert_eq!(
-                sums[slots[i] * width..][..width],
+                sums[requests[i] * width..][..width],
                 reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
             );
             assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
@@ -185,6 +184,28 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             "padding was written"
         );
     }
+}
+
+fn tap_mean(
+    bench: &Bench,
+    runs: &[TapSegment],
+    h: &[f32],
+    width: usize,
+    [sums, stage]: [&mut Output; 2],
+) {
+    let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
+    let plan = step::tap_mean(runs.len(), h.len() / width, width);
+    let (mut h, mut segments) = (bench.input(h), bench.input(encoded.as_flattened()));
+    let params = TapMeanParams {
+        h: h.at(bench),
+        segments: segments.at(bench),
+        sums: sums.at(bench),
+        stage: stage.at(bench),
+        d: width as i32,
+        ..TapMeanParams::default()
+    };
+    // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
+    unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
 }
 
 #[test]
@@ -228,14 +249,13 @@ fn probe_is_its_reference() {
 
 fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec<u32> {
     let [rows, d, hidden, bins] = extents;
-    let plans = step::probe(rows, d, hidden, bins);
     let (mut x, mut hidden_weight) = (bench.input(x), bench.input(&layers.hidden_weight));
     let (mut hidden_bias, mut output_weight) =
         (bench.input(&layers.hidden_bias), bench.input(&layers.output_weight));
     let (mut output_bias, mut hidden_out) =
         (bench.input(&layers.output_bias), bench.output(rows * hidden * 4));
     let mut probabilities = bench.output(rows * bins * 4);
-    let buffers = ProbeBuffers {
+    let params = ProbeParams {
         x: x.at(bench),
         hidden_weight: hidden_weight.at(bench),
         hidden_bias: hidden_bias.at(bench),
@@ -243,10 +263,14 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
         output_bias: output_bias.at(bench),
         hidden_out: hidden_out.at(bench),
         probabilities: probabilities.at(bench),
+        rows: rows as i32,
+        d: d as i32,
+        hidden: hidden as i32,
+        bins: bins as i32,
     };
-    for launch in launch::probe(&plans, extents, &buffers) {
+    for plan in step::probe(rows, d, hidden, bins) {
         // SAFETY: all buffers have these extents, and live until the reads below have waited.
-        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
     }
     bench.read::<u32>(&hidden_out);
     bench.read(&probabilities)

@@ -70,7 +70,7 @@ fn word(backend: &CudaBackend) -> u32 {
     let mut word = [0u32];
     result::ctx::synchronize().unwrap();
     // SAFETY: the barrier is a word, and nothing runs.
-    unsafe { result::memcpy_dtoh_sync(&mut word, backend.barrier().unwrap()) }.unwrap();
+    unsafe { result::memcpy_dtoh_sync(&mut word, backend.barrier().unwrap().address()) }.unwrap();
     word[0]
 }
 
@@ -212,7 +212,8 @@ fn cuda_megakernel_barrier_outlives_launches() {
     // Another begins two generations before the count's end.
     let mut backend = super::backend(&model, &fused());
     // SAFETY: the barrier is a word, and nothing runs.
-    unsafe { result::memcpy_htod_sync(backend.barrier().unwrap(), &[0xfffe_0000u32]) }.unwrap();
+    unsafe { result::memcpy_htod_sync(backend.barrier().unwrap().address(), &[0xfffe_0000u32]) }
+        .unwrap();
     let again = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     assert_eq!(word(&backend), (generations - 2) << 16);
     assert!(same(&first.answers, &again.answers));
@@ -235,11 +236,9 @@ fn cuda_megakernel_grids_are_resident() {
     let heads = Heads { kv_heads: 1, group: 4, head_dim: 64 };
     let mut plan = megakernel(&chip, &products, &decode(&chip, 1, heads, 64)).unwrap();
     plan.launch.grid[0] = 1 << 15;
+    let launch = Launch { plan: plan.launch, params: MegakernelParams::default() };
     // SAFETY: parameters of nothing but zeros, for a launch that the driver refuses.
-    let refused = unsafe {
-        let params: MegakernelParams = std::mem::zeroed();
-        bench.device.launch(&bench.stream, &Launch { plan: plan.launch, params })
-    };
+    let refused = unsafe { bench.device.launch(&bench.stream, &launch) };
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("COOPERATIVE_LAUNCH_TOO_LARGE"), "{message}");
 }

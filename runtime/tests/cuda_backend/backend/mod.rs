@@ -267,8 +267,10 @@ fn cuda_metadata_is_the_same_however_short_their_lists() {
             let mut found = vec![0u32; words];
             bench.stream.synchronize().unwrap();
             // SAFETY: the metadata has that many words, and the stream has ended.
-            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0)) }
-                .unwrap();
+            unsafe {
+                cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0).address())
+            }
+            .unwrap();
             assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
         }
     }
@@ -296,7 +298,8 @@ fn cuda_padding_touches_nothing() {
     let kv = backend.kv();
     let mut pool = vec![0u16; kv.blocks() as usize * kv.block_bytes() / 2];
     // SAFETY: the pool is that large, and all steps have ended.
-    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut pool, kv.at()) }.unwrap();
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut pool, kv.device_ptr().address()) }
+        .unwrap();
     let fed: usize =
         requests.iter().zip(&answers).map(|(request, answer)| fed(request, answer).len()).sum();
     let config = &model.config;

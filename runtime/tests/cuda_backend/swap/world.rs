@@ -85,7 +85,9 @@ impl World {
             let bytes = content(self.last_version);
             let at = self.pool.block_at(block);
             // SAFETY: the block is as long; pageable memory is taken before the call returns.
-            unsafe { result::memcpy_htod_async(at, &bytes, self.compute.cu_stream()).unwrap() };
+            unsafe {
+                result::memcpy_htod_async(at.address(), &bytes, self.compute.cu_stream()).unwrap()
+            };
             self.versions[block as usize] = self.last_version;
         }
     }
@@ -230,7 +232,7 @@ impl World {
                 let mut found = vec![0u8; self.pool.block_bytes()];
                 let at = self.pool.block_at(block);
                 // SAFETY: as long as a block; all that writes it has run.
-                unsafe { result::memcpy_dtoh_sync(&mut found, at).unwrap() };
+                unsafe { result::memcpy_dtoh_sync(&mut found, at.address()).unwrap() };
                 assert!(found == content(self.version_of(block)), "block {block} of slot {index}");
             }
         }
