@@ -123,6 +123,24 @@ pub unsafe trait Parameters: Copy + 'static {
     const NAME: &'static str;
 }
 
+/// Lists the parameter structs of the generated [`params`].
+macro_rules! parameters {
+    ($($name:ident)*) => {
+        $(
+            // SAFETY: bindgen gave the struct its name and the C layout, and the module checks its
+            // size and offsets.
+            unsafe impl crate::Parameters for $name {
+                const NAME: &'static str = stringify!($name);
+            }
+        )*
+
+        /// Every kernel argument: name, size and alignment, bytes.
+        pub const STRUCTS: &[(&str, usize, usize)] =
+            &[$((stringify!($name), size_of::<$name>(), align_of::<$name>())),*];
+    };
+}
+use parameters;
+
 impl Image {
     /// FNV-1a of the code for this target: machine code for Hopper; for sm_80 the PTX text, which
     /// the emulator runs as well.

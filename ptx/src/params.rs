@@ -1096,128 +1096,24 @@ const _: () = {
     ["Offset of field: ProbeParams::bins"][::core::mem::offset_of!(ProbeParams, bins) - 68usize];
 };
 
-// SAFETY: bindgen gave `QkvParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for QkvParams {
-    const NAME: &'static str = "QkvParams";
+crate::parameters! {
+    QkvParams
+    ResidualParams
+    SwigluParams
+    LogitsParams
+    ShuffleParams
+    WgmmaQkvParams
+    WgmmaResidualParams
+    WgmmaSwigluParams
+    CeilingParams
+    DecodeAttentionParams
+    MegakernelParams
+    PrefillAttentionParams
+    WgmmaAttentionParams
+    EmbedParams
+    SampleParams
+    ApplyDiffsParams
+    TokenCountsParams
+    TapMeanParams
+    ProbeParams
 }
-
-// SAFETY: bindgen gave `ResidualParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for ResidualParams {
-    const NAME: &'static str = "ResidualParams";
-}
-
-// SAFETY: bindgen gave `SwigluParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for SwigluParams {
-    const NAME: &'static str = "SwigluParams";
-}
-
-// SAFETY: bindgen gave `LogitsParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for LogitsParams {
-    const NAME: &'static str = "LogitsParams";
-}
-
-// SAFETY: bindgen gave `ShuffleParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for ShuffleParams {
-    const NAME: &'static str = "ShuffleParams";
-}
-
-// SAFETY: bindgen gave `WgmmaQkvParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for WgmmaQkvParams {
-    const NAME: &'static str = "WgmmaQkvParams";
-}
-
-// SAFETY: bindgen gave `WgmmaResidualParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for WgmmaResidualParams {
-    const NAME: &'static str = "WgmmaResidualParams";
-}
-
-// SAFETY: bindgen gave `WgmmaSwigluParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for WgmmaSwigluParams {
-    const NAME: &'static str = "WgmmaSwigluParams";
-}
-
-// SAFETY: bindgen gave `CeilingParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for CeilingParams {
-    const NAME: &'static str = "CeilingParams";
-}
-
-// SAFETY: bindgen gave `DecodeAttentionParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for DecodeAttentionParams {
-    const NAME: &'static str = "DecodeAttentionParams";
-}
-
-// SAFETY: bindgen gave `MegakernelParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for MegakernelParams {
-    const NAME: &'static str = "MegakernelParams";
-}
-
-// SAFETY: bindgen gave `PrefillAttentionParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for PrefillAttentionParams {
-    const NAME: &'static str = "PrefillAttentionParams";
-}
-
-// SAFETY: bindgen gave `WgmmaAttentionParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for WgmmaAttentionParams {
-    const NAME: &'static str = "WgmmaAttentionParams";
-}
-
-// SAFETY: bindgen gave `EmbedParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for EmbedParams {
-    const NAME: &'static str = "EmbedParams";
-}
-
-// SAFETY: bindgen gave `SampleParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for SampleParams {
-    const NAME: &'static str = "SampleParams";
-}
-
-// SAFETY: bindgen gave `ApplyDiffsParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for ApplyDiffsParams {
-    const NAME: &'static str = "ApplyDiffsParams";
-}
-
-// SAFETY: bindgen gave `TokenCountsParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for TokenCountsParams {
-    const NAME: &'static str = "TokenCountsParams";
-}
-
-// SAFETY: bindgen gave `TapMeanParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for TapMeanParams {
-    const NAME: &'static str = "TapMeanParams";
-}
-
-// SAFETY: bindgen gave `ProbeParams` the C layout, and checks its size and offsets above.
-unsafe impl crate::Parameters for ProbeParams {
-    const NAME: &'static str = "ProbeParams";
-}
-
-/// Every kernel argument: name, size and alignment, bytes.
-pub const STRUCTS: &[(&str, usize, usize)] = &[
-    ("QkvParams", size_of::<QkvParams>(), align_of::<QkvParams>()),
-    ("ResidualParams", size_of::<ResidualParams>(), align_of::<ResidualParams>()),
-    ("SwigluParams", size_of::<SwigluParams>(), align_of::<SwigluParams>()),
-    ("LogitsParams", size_of::<LogitsParams>(), align_of::<LogitsParams>()),
-    ("ShuffleParams", size_of::<ShuffleParams>(), align_of::<ShuffleParams>()),
-    ("WgmmaQkvParams", size_of::<WgmmaQkvParams>(), align_of::<WgmmaQkvParams>()),
-    ("WgmmaResidualParams", size_of::<WgmmaResidualParams>(), align_of::<WgmmaResidualParams>()),
-    ("WgmmaSwigluParams", size_of::<WgmmaSwigluParams>(), align_of::<WgmmaSwigluParams>()),
-    ("CeilingParams", size_of::<CeilingParams>(), align_of::<CeilingParams>()),
-    (
-        "DecodeAttentionParams",
-        size_of::<DecodeAttentionParams>(),
-        align_of::<DecodeAttentionParams>(),
-    ),
-    ("MegakernelParams", size_of::<MegakernelParams>(), align_of::<MegakernelParams>()),
-    (
-        "PrefillAttentionParams",
-        size_of::<PrefillAttentionParams>(),
-        align_of::<PrefillAttentionParams>(),
-    ),
-    ("WgmmaAttentionParams", size_of::<WgmmaAttentionParams>(), align_of::<WgmmaAttentionParams>()),
-    ("EmbedParams", size_of::<EmbedParams>(), align_of::<EmbedParams>()),
-    ("SampleParams", size_of::<SampleParams>(), align_of::<SampleParams>()),
-    ("ApplyDiffsParams", size_of::<ApplyDiffsParams>(), align_of::<ApplyDiffsParams>()),
-    ("TokenCountsParams", size_of::<TokenCountsParams>(), align_of::<TokenCountsParams>()),
-    ("TapMeanParams", size_of::<TapMeanParams>(), align_of::<TapMeanParams>()),
-    ("ProbeParams", size_of::<ProbeParams>(), align_of::<ProbeParams>()),
-];

@@ -88,6 +88,19 @@ impl<'a> Memory<'a> {
     }
 }
 
+/// Buffers that live as long as the parameters with their addresses.
+#[derive(Default)]
+pub struct Kept(Vec<Buffer>);
+
+impl Kept {
+    /// Keeps `buffer`; returns its device address.
+    pub fn keep<T>(&mut self, memory: &Memory, mut buffer: Buffer) -> DevicePtr<T> {
+        let address = buffer.at(memory);
+        self.0.push(buffer);
+        address
+    }
+}
+
 impl Buffer {
     /// The device address.
     pub fn at<T>(&mut self, memory: &Memory) -> DevicePtr<T> {
