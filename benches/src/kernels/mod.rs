@@ -24,7 +24,7 @@ use trail_runtime::model::ModelConfig;
 
 use crate::gpu::values::{above_zero, zero_or_more};
 use crate::report::{Column, Group};
-use cases::{Case, Most};
+use cases::{Case, MaxShape};
 use forecast::{ForecastChip, Forecaster, Rates};
 use memory::Memory;
 use timer::{Timer, Timing};
@@ -181,7 +181,7 @@ fn measure(
 
 /// The cases to measure, in the order of the options.
 fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
-    let most = Most { rows: args.most_rows as usize, context: args.most_context as usize };
+    let max = MaxShape { rows: args.most_rows as usize, context: args.most_context as usize };
     let mut cases = Vec::new();
     for part in &args.part {
         match part {
@@ -189,10 +189,10 @@ fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn C
                 let rows = args.rows.iter();
                 cases.extend(rows.flat_map(|&rows| products::products(config, rows, chip)));
             }
-            Part::Attention => cases.extend(attention::attention(config, chip, most)),
+            Part::Attention => cases.extend(attention::attention(config, chip, max)),
             Part::Small => {
-                cases.extend(sampling::sampling(config, chip, most));
-                cases.extend(step::small(config, most));
+                cases.extend(sampling::sampling(config, chip, max));
+                cases.extend(step::small(config, max));
             }
         }
     }

@@ -3,48 +3,48 @@
 use std::error::Error;
 
 use trail_platform::Rng;
-use trail_runtime::cuda::launch::{self, RowPlace};
-use trail_runtime::cuda::params::{RowSampled, SampleParams};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams};
 use trail_runtime::cuda::plain;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Most, Prepared};
+use super::cases::{Case, MaxShape, Prepared};
 use super::memory::{Buffer, Kept, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
 /// Scale of the logits: the nucleus of 0.95 is then about 4000 of 128256 tokens.
 const PEAK: f32 = 18.0;
 
-/// Greedy and top-p sampling of at most `most.rows` rows, top-p with and without teams of blocks.
-pub fn sampling(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
+/// Greedy and top-p sampling of at most `max.rows` rows, top-p with and without teams of blocks.
+pub fn sampling(config: &ModelConfig, chip: &Chip, max: MaxShape) -> Vec<Box<dyn Case>> {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let top_p = SamplingParams { top_p: 0.95, ..SamplingParams::default() };
-    let mut shapes = ROWS.map(|rows| rows.min(most.rows)).to_vec();
+    let mut shapes = ROWS.map(|rows| rows.min(max.rows)).to_vec();
     shapes.dedup();
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for rows in shapes {
         let whole = sampling::sampling(rows, config.vocab_size, 1);
         let team = sampling::team(chip, rows, config.vocab_size);
         let teams = sampling::sampling(rows, config.vocab_size, team);
-        cases.push(Box::new(Choice { op: "sample_greedy", plan: whole, params: greedy.clone() }));
+        cases.push(Box::new(Sampling { op: "sample_greedy", plan: whole, params: greedy.clone() }));
         for plan in if team > 1 { vec![whole, teams] } else { vec![whole] } {
-            cases.push(Box::new(Choice { op: "sample_top_p", plan, params: top_p.clone() }));
+            cases.push(Box::new(Sampling { op: "sample_top_p", plan, params: top_p.clone() }));
         }
     }
     cases
 }
 
 /// One sampling method.
-struct Choice {
+struct Sampling {
     op: &'static str,
     plan: SamplingPlan,
     params: SamplingParams,
 }
 
-impl Case for Choice {
+impl Case for Sampling {
     fn op(&self) -> &'static str {
         self.op
     }
@@ -63,15 +63,13 @@ impl Case for Choice {
         let mut draw = Rng::new(1);
         let logits: Vec<f32> = (0..rows * stride).map(|_| draw.signed().powi(3) * PEAK).collect();
         let copies = memory.copies(rows * stride * 4);
-        let row_sampling: Vec<_> = (0..rows)
-            .map(|row| {
-                let place = RowPlace {
-                    row: Some(row),
-                    token_counts_row: None,
-                    batch_idx: row,
-                    position: row as u32,
-                };
-                launch::row_sampling(&self.params, place)
+        let row_sampling: Vec<_> = (0..rows as i32)
+            .map(|row| RowSampling {
+                row,
+                token_counts_row: -1,
+                batch_idx: row,
+                position: row as u32,
+                ..launch::row_sampling(&self.params)
             })
             .collect();
         let logits = (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?;

@@ -26,7 +26,7 @@ const QUERY_EVERY: Duration = Duration::from_micros(100);
 /// Looks at memory without a pause, before the thread yields between looks.
 const SPINS: u32 = 1000;
 /// Blocks are counted in 32 bits.
-const MOST_BLOCKS: usize = i32::MAX as usize;
+const MAX_BLOCKS: usize = i32::MAX as usize;
 /// Steps that may be in flight.
 const STEPS: usize = 2;
 
@@ -39,7 +39,7 @@ pub struct CudaOptions {
     pub max_rows: usize,
     /// Most segments of a batch.
     pub max_segments: usize,
-    /// Most requests in the engine: slots are below it.
+    /// Most requests in the engine: request indices are below it.
     pub max_requests: usize,
     /// Longest context, tokens.
     pub max_context: usize,
@@ -139,7 +139,7 @@ impl CudaBackend {
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
-        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MOST_BLOCKS) {
+        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MAX_BLOCKS) {
             0 => None,
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
@@ -232,7 +232,7 @@ impl CudaBackend {
 
     fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {
         let begin = Instant::now();
-        let filled = self.executor.fill(step)?;
+        let written = self.executor.write(step)?;
         self.host = begin.elapsed();
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
@@ -240,15 +240,15 @@ impl CudaBackend {
             ring.slots.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
-            self.executor.launch(&filled, StepPhase::Lower)?;
+            self.executor.launch(&written, StepPhase::Lower)?;
             if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
                 self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
                 consume(ring, &**receiver, step.number, self.executor.staged());
                 ring.slots.finish(step.number);
             }
-            self.executor.launch(&filled, StepPhase::Upper)?;
+            self.executor.launch(&written, StepPhase::Upper)?;
         } else {
-            self.executor.launch(&filled, StepPhase::Whole)?;
+            self.executor.launch(&written, StepPhase::Whole)?;
             if let (Some(threads), true) = (&self.threads, staged) {
                 threads.wake();
             }

@@ -30,7 +30,7 @@ pub struct StepMetadata {
     /// Pairs of a list.
     capacity: usize,
     plan: LaunchPlan,
-    /// The list of the step that is being filled.
+    /// The list of the step that is being written.
     parity: usize,
     count: usize,
     /// Pairs beyond the list's end.
@@ -103,7 +103,7 @@ impl StepMetadata {
         self.lists.write(at, &[self.count as u32]);
     }
 
-    /// Pairs in the list that is being filled, and beyond it.
+    /// Pairs in the list that is being written, and beyond it.
     pub fn pending(&self) -> usize {
         self.count + self.spilled.len()
     }

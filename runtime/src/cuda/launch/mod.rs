@@ -19,7 +19,7 @@ pub use attention::{
 pub use gemm::{logits, qkv, residual, rope_freqs, swiglu};
 pub use hopper::{activation_map, pool_map, wgmma_qkv, wgmma_residual, wgmma_swiglu};
 pub use megakernel::megakernel;
-pub use sampling::{RowPlace, row_sampling, sample, sampled};
+pub use sampling::{row_sampling, sample, sampled};
 pub use shuffle::{RowOrder, Sources, shuffle};
 
 use super::plan::LaunchPlan;

@@ -7,23 +7,10 @@ use crate::sampling::MIN_TEMPERATURE;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{RowSampled, RowSampling, SampleParams};
 
-/// Rows of a request's logits and token counts, and the position that is sampled.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RowPlace {
-    /// Row of the logits; `None`: a padding row, which touches nothing.
-    pub row: Option<usize>,
-    /// Row of the token counts; `None`: the request has no penalties.
-    pub token_counts_row: Option<usize>,
-    /// Row of the block table, which is the token's place in `last`.
-    pub batch_idx: usize,
-    /// Absolute position of the token that is sampled.
-    pub position: u32,
-}
-
-/// Sampling parameters of one row, as the kernels read them.
-pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
+/// What a row's [`RowSampling`] has of the request's parameters; its rows and its position are the
+/// caller's.
+pub fn row_sampling(params: &SamplingParams) -> RowSampling {
     let greedy = params.temperature < MIN_TEMPERATURE;
-    let index = |row: Option<usize>| row.map_or(-1, |row| row as i32);
     RowSampling {
         seed: params.seed,
         tempering: if greedy { 0.0 } else { LOG2_E / params.temperature },
@@ -33,11 +20,8 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         presence: params.presence_penalty,
         frequency: params.frequency_penalty,
         top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
-        token_counts_row: index(place.token_counts_row),
-        position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
-        row: index(place.row),
-        batch_idx: place.batch_idx as i32,
+        ..RowSampling::default()
     }
 }
 

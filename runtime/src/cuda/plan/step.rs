@@ -20,19 +20,19 @@ pub(super) const PROBE_UNITS: usize = 32;
 pub(super) const PROBE_DEPTH: usize = 64;
 pub(super) const PROBE_STAGES: usize = 4;
 
-/// The head of a step: up to `most` words that differ. What there are stands in memory; a step of
+/// The head of a step: up to `max` words that differ. What there are stands in memory; a step of
 /// decode rows has a word or two a row.
-pub fn apply_diffs(most: usize) -> LaunchPlan {
+pub fn apply_diffs(max: usize) -> LaunchPlan {
     LaunchPlan {
         kernel: "apply_diffs",
-        shape: Shape::new(&[("most", most)]),
+        shape: Shape::new(&[("most", max)]),
         grid: [DIFF_BLOCKS, 1, 1],
         block: DIFF_BLOCK,
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
         cooperative: false,
-        bytes: (most * 12) as u64,
+        bytes: (max * 12) as u64,
         flops: 0,
     }
 }

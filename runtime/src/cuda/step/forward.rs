@@ -2,9 +2,9 @@
 
 use super::PARITIES;
 use super::buffers::Buffers;
-use super::fill::Shape;
 use super::layout::{Addresses, StepLimits};
 use super::megakernel::Megakernel;
+use super::metadata_writer::StepShape;
 use super::plans::{Plans, is_wgmma, is_wgmma_attention};
 use crate::backend::BLOCK_TOKENS;
 use crate::cuda::device::Device;
@@ -76,9 +76,9 @@ impl Forward {
             false => None,
         };
         let buffers = Buffers::new(device, &config, limits, &plans)?;
-        let most = limits.requests * limits.blocks();
+        let max = limits.requests * limits.blocks();
         let graphs = PARITIES * plans.decode_sizes.iter().len();
-        let kv = KvPool::sized(device, &config, kv_blocks, most, graphs)?;
+        let kv = KvPool::sized(device, &config, kv_blocks, max, graphs)?;
         let elements = kv.blocks() as usize * kv.block_bytes() / 2;
         let pool_map = match is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)) {
             true => Some(launch::pool_map(kv.device_ptr(), elements, config.head_dim)?),
@@ -103,7 +103,7 @@ impl Forward {
     }
 
     /// The rows' embeddings, into the residual stream.
-    pub(super) fn embed(&self, queue: &Queue, shape: &Shape) -> Result<(), CudaError> {
+    pub(super) fn embed(&self, queue: &Queue, shape: &StepShape) -> Result<(), CudaError> {
         let (buffers, d) = (&self.buffers, self.config.hidden_size);
         let params = EmbedParams {
             table: self.weights.embed,
@@ -127,7 +127,7 @@ impl Forward {
     pub(super) fn layers(
         &self,
         queue: &Queue,
-        shape: &Shape,
+        shape: &StepShape,
         range: Range<usize>,
         tapped: bool,
     ) -> Result<(), CudaError> {
@@ -161,7 +161,7 @@ impl Forward {
     }
 
     /// The megakernel's plan for a step of `shape`: only for a few decode rows and nothing else.
-    fn megakernel(&self, shape: &Shape) -> Option<(&MegakernelPlan, &Megakernel)> {
+    fn megakernel(&self, shape: &StepShape) -> Option<(&MegakernelPlan, &Megakernel)> {
         let size = shape.decode.filter(|_| shape.tiles == 0)?;
         self.plans.megakernel[size].as_ref().zip(self.megakernel.as_ref())
     }
@@ -182,7 +182,7 @@ impl Forward {
         }
     }
 
-    fn qkv(&self, queue: &Queue, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+    fn qkv(&self, queue: &Queue, shape: &StepShape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.qkv;
         let weights = &self.weights.layers[layer];
         let base = self.qkv_params(weights.qkv, weights.terms, layer);
@@ -192,7 +192,7 @@ impl Forward {
         }
     }
 
-    fn attend(&self, queue: &Queue, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+    fn attend(&self, queue: &Queue, shape: &StepShape, layer: usize) -> Result<(), CudaError> {
         if let Some(size) = shape.decode {
             let plan = &self.plans.decode[size];
             queue.launch(&launch::attention_decode(plan, self.decode_params(layer)))?;
@@ -232,7 +232,7 @@ impl Forward {
     fn residual(
         &self,
         queue: &Queue,
-        shape: &Shape,
+        shape: &StepShape,
         layer: usize,
         from: GemmInput,
         tap_row: DevicePtr<i32>,
@@ -250,7 +250,7 @@ impl Forward {
         }
     }
 
-    fn swiglu(&self, queue: &Queue, shape: &Shape, layer: usize) -> Result<(), CudaError> {
+    fn swiglu(&self, queue: &Queue, shape: &StepShape, layer: usize) -> Result<(), CudaError> {
         let plan = &self.plans.layer[shape.rows].products.gate_up;
         let base = self.swiglu_params(self.weights.layers[layer].gate_up);
         match self.map(plan, GemmInput::Normed) {

@@ -1,8 +1,8 @@
 //! A step as a straight list of launches.
 
-use super::fill::Shape;
 use super::forward::{Forward, ForwardParts};
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use super::sampler::Sampler;
 use super::tap::{TapConfig, TapWork};
@@ -62,7 +62,7 @@ impl Launches {
             // SAFETY: all launches and copies of this module name memory of the executor: buffers
             // as large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV
             // pool, and pinned memory. It lives until `Drop` has waited for the device. Indices in
-            // the metadata are within the layout and the limits, which `Filler` asserts. The two
+            // the metadata are within the layout and the limits, which `MetadataWriter` asserts. The two
             // streams are ordered by the tap's events.
             Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
         };
@@ -113,7 +113,7 @@ impl Launches {
     pub(super) fn issue(
         &self,
         metadata: &StepMetadata,
-        shape: &Shape,
+        shape: &StepShape,
         phase: StepPhase,
     ) -> Result<(), CudaError> {
         let Launches { forward, sampler, tap, tracer, compute, .. } = self;

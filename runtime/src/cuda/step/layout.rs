@@ -10,7 +10,7 @@ pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
 pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const MEAN_WORDS: usize = 6;
-/// Value of an index that names nothing: a padding row, a free slot.
+/// Value of an index that names nothing: a padding row, a free batch slot.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Largest step: bounds of all buffers.
@@ -20,7 +20,7 @@ pub struct StepLimits {
     pub rows: usize,
     /// Segments of a batch, and so batch slots.
     pub segments: usize,
-    /// Requests in the engine, and so the engine's slots.
+    /// Requests in the engine: request indices are below it.
     pub requests: usize,
     /// Tokens of a request.
     pub context: usize,

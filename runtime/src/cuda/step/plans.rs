@@ -95,7 +95,7 @@ impl Plans {
         };
         let decode_sizes = Sizes::up_to(limits.segments);
         // Decode rows have padding of their own, and the prefill segments follow it.
-        let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.most_padding());
+        let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.max_padding());
         let layer: Box<[LayerPlans]> =
             rows.iter().map(|rows| LayerPlans::new(chip, config, kernels, rows)).collect();
         let decode: Box<[DecodePlan]> = decode_sizes
@@ -160,7 +160,7 @@ impl Plans {
 
     /// Most tiles of prompt rows: each segment has one more than its queries fill, and none is
     /// shorter than 2 rows.
-    pub(super) fn most_tiles(&self, limits: &StepLimits) -> usize {
+    pub(super) fn max_tiles(&self, limits: &StepLimits) -> usize {
         let runs = limits.segments.min(limits.rows / 2);
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
     }
@@ -178,7 +178,7 @@ impl Plans {
             needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
         if let Some(places) = self.split_places {
-            let parts = PrefillSplit::most_parts(places);
+            let parts = PrefillSplit::max_parts(places);
             let [out, sums] = PrefillSplit::workspace(parts, self.heads);
             needed.partial_out = needed.partial_out.max(out);
             needed.partial_sums = needed.partial_sums.max(sums);
@@ -321,6 +321,6 @@ mod tests {
         // Segments of one row more than fills a tile.
         let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
-        assert!(tiles <= plans.most_tiles(&limits));
+        assert!(tiles <= plans.max_tiles(&limits));
     }
 }

@@ -1,8 +1,8 @@
 //! The sampler on the device: token counts, workspaces, and the sampled tokens' way to the host.
 
 use super::buffers::{Buffers, WORK};
-use super::fill::Shape;
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use super::token_counts::TokenCounts;
 use crate::cuda::device::Device;
@@ -56,7 +56,7 @@ impl Sampler {
     pub(super) fn launch(
         &self,
         queue: &Queue,
-        shape: &Shape,
+        shape: &StepShape,
         sampled_rows: usize,
         buffers: &Buffers,
     ) -> Result<(), CudaError> {

@@ -3,7 +3,7 @@
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
 use crate::backend::{SamplingInputs, Segment};
-use crate::cuda::launch::{RowPlace, row_sampling};
+use crate::cuda::launch::row_sampling;
 use crate::cuda::plain;
 use crate::cuda::step_metadata::StepMetadata;
 use std::mem::offset_of;
@@ -59,14 +59,15 @@ impl RowSamplings {
             return;
         }
         let params = sampling.of(segment.request).params;
-        let (batch_idx, penalised) = (owner.0 as usize, params.has_penalties());
-        let place = RowPlace {
-            row: Some(index),
-            token_counts_row: penalised.then_some(batch_idx),
+        let batch_idx = owner.0 as i32;
+        let row = RowSampling {
+            row: index as i32,
+            token_counts_row: if params.has_penalties() { batch_idx } else { -1 },
             batch_idx,
             position,
+            ..row_sampling(params)
         };
-        metadata.set_all(first, &words(&row_sampling(params, place)));
+        metadata.set_all(first, &words(&row));
         self.written[index] = Some(owner);
     }
 
@@ -89,9 +90,8 @@ mod tests {
     #[test]
     fn words_are_where_the_kernel_looks() {
         let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
-        let place =
-            RowPlace { row: Some(3), token_counts_row: Some(5), batch_idx: 5, position: 99 };
-        let words = words(&row_sampling(&sampling, place));
+        let words =
+            words(&RowSampling { row: 3, batch_idx: 5, position: 99, ..row_sampling(&sampling) });
         assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
         assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));
     }

@@ -1,7 +1,7 @@
 //! Which rows of a step are staged for the probe, and in which order.
 
-use super::fill::Shape;
 use super::layout::{Layout, MEAN_WORDS, NONE};
+use super::metadata_writer::StepShape;
 use crate::backend::{TapPlan, TapRow};
 use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
@@ -16,8 +16,8 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    pub(super) fn new(layout: Layout, rows: usize, most: usize) -> Staged {
-        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(most) }
+    pub(super) fn new(layout: Layout, rows: usize, max: usize) -> Staged {
+        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(max) }
     }
 
     /// The staged rows, in order.
@@ -33,7 +33,7 @@ impl Staged {
         device_row: &[u32],
         rows: usize,
         decode_rows: usize,
-        shape: &mut Shape,
+        shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) {
         self.rows.clear();
@@ -60,7 +60,7 @@ impl Staged {
         &self,
         tap: &TapPlan,
         device_row: &[u32],
-        shape: &mut Shape,
+        shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) {
         for (index, mean) in tap.means.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
 //! there.
 
-use super::fill::Shape;
 use super::launches::StepPhase;
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
@@ -43,7 +43,7 @@ pub(super) struct TapWork {
     end: CudaEvent,
     /// `[stage rows, d]` bf16.
     pub(super) stage: DeviceBuffer,
-    /// Sums over each request's prompt rows so far, by slot `[requests, d]` f32.
+    /// Sums over each request's prompt rows so far, by request index `[requests, d]` f32.
     sums: DeviceBuffer,
     metadata: Addresses,
     /// Width of a row.
@@ -131,7 +131,7 @@ impl TapWork {
     pub(super) fn launch(
         &self,
         compute: &Queue,
-        shape: &Shape,
+        shape: &StepShape,
         phase: StepPhase,
         h: DevicePtr<f32>,
         tracer: &Tracer,
@@ -172,7 +172,12 @@ impl TapWork {
 
     /// Launches the probe, where it runs on the device, and copies the staged rows or the probe's
     /// outputs to the ring, then the flag that says so.
-    fn copy_tapped(&self, queue: &Queue, shape: &Shape, tracer: &Tracer) -> Result<(), CudaError> {
+    fn copy_tapped(
+        &self,
+        queue: &Queue,
+        shape: &StepShape,
+        tracer: &Tracer,
+    ) -> Result<(), CudaError> {
         tracer.record(shape.parity, TracePoint::Forked, queue)?;
         let mut from = self.stage.device_ptr::<u8>();
         if let Some(probe) = &self.probe {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_has_blocks_gets_no_more() {
+    fn a_request_that_has_blocks_gets_no_more() {
         let mut blocks = HostBlocks::new(8, 1);
         assert!(blocks.take(0, 2) && !blocks.take(0, 2));
         assert_eq!(blocks.num_free(), 6);

@@ -34,7 +34,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct SwapOptions {
     /// Blocks of the host's pool, at least 1.
     pub host_blocks: u32,
-    /// Slots that may be named: all are below this.
+    /// Request indices that may be named: all are below this.
     pub max_requests: usize,
     /// Compute each block's checksum when it arrives and compare it when it leaves.
     pub checksums: bool,
@@ -70,7 +70,7 @@ struct PoolView {
 /// One direction.
 struct Lane {
     queue: Queue,
-    /// Slot and end event of each transfer in flight, in the order of the stream.
+    /// Request index and end event of each transfer in flight, in the order of the stream.
     in_flight: VecDeque<(u32, CudaEvent)>,
 }
 

@@ -24,7 +24,7 @@ use std::thread;
 /// Values that are widened at a time: a multiple of every type's block.
 const WIDENED: usize = 256;
 
-/// Slots of a thread: one fills, one empties.
+/// Buffers of a thread: one fills, one empties.
 const BUFFERS: usize = 2;
 
 /// Size of the pool of upload threads.

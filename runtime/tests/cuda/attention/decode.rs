@@ -49,7 +49,7 @@ impl Case {
 /// Runs the case twice and holds both answers against the reference and each other.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Kernel) {
     let Case { heads, window, ref rows, splits } = *case;
-    // Row i is slot `order[i]`: rows and slots are different things.
+    // Row i is batch_idx `order[i]`: rows and batch slots are different things.
     let order = chance.permutation(rows.len());
     let mut lengths = vec![0; rows.len()];
     for (row, length) in rows.iter().enumerate() {
@@ -61,8 +61,11 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
         .collect();
     let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
     let queries = chance.bf16s(rows.len() * heads.row(), 2.0);
-    let slot: Vec<i32> =
-        rows.iter().zip(&order).map(|(length, &slot)| length.map_or(-1, |_| slot as i32)).collect();
+    let batch_idx: Vec<i32> = rows
+        .iter()
+        .zip(&order)
+        .map(|(length, &batch_idx)| length.map_or(-1, |_| batch_idx as i32))
+        .collect();
     let position: Vec<i32> =
         rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
     let context = lengths.iter().max().copied().unwrap_or(1).max(1);
@@ -73,7 +76,7 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
         plan: &plan,
         kernel,
         queries: &queries,
-        slot: &slot,
+        batch_idx: &batch_idx,
         position: &position,
     };
     let runs: Vec<Vec<bf16>> = [true, false].map(|guarded| launch(bench, &step, guarded)).to_vec();
@@ -108,7 +111,7 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
 /// Holds one row's answer against the reference.
 pub(crate) fn compare(
     cache: &Cache,
-    slot: usize,
+    batch_idx: usize,
     position: usize,
     queries: &[bf16],
     out: &[bf16],
@@ -116,8 +119,8 @@ pub(crate) fn compare(
 ) {
     let Heads { kv_heads, group, head_dim } = cache.heads;
     for kv_head in 0..kv_heads {
-        let keys = cache.attended(slot, position, 0, kv_head);
-        let values = cache.attended(slot, position, 1, kv_head);
+        let keys = cache.attended(batch_idx, position, 0, kv_head);
+        let values = cache.attended(batch_idx, position, 1, kv_head);
         for head in kv_head * group..(kv_head + 1) * group {
             let at = head * head_dim..(head + 1) * head_dim;
             let answer = reference::attention(&queries[at.clone()], &keys, &values);
@@ -139,15 +142,15 @@ struct Step<'a> {
     plan: &'a DecodePlan,
     kernel: Kernel,
     queries: &'a [bf16],
-    slot: &'a [i32],
+    batch_idx: &'a [i32],
     position: &'a [i32],
 }
 
 fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
-    let Step { cache, plan, kernel, queries, slot, position } = *step;
+    let Step { cache, plan, kernel, queries, batch_idx, position } = *step;
     let mut device = cache.upload(bench);
-    let (mut q, mut slot, mut position) =
-        (bench.input(queries), bench.input(slot), bench.input(position));
+    let (mut q, mut batch_idx, mut position) =
+        (bench.input(queries), bench.input(batch_idx), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
     // Once guarded and poisoned, once as unwritten memory: a stray write is found here, a
     // stray read there.
@@ -165,7 +168,7 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         kv: device.view(bench),
         q: q.at(bench),
         position: position.at(bench),
-        batch_idx: slot.at(bench),
+        batch_idx: batch_idx.at(bench),
         out: out.at(bench),
         partial_out,
         partial_sums,

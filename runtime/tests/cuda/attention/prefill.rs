@@ -69,10 +69,10 @@ pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
     let mut chance = Chance(18);
     for (head_dim, group) in [(64, 4), (128, 7), (128, 1)] {
         let heads = Heads { kv_heads: 2, group, head_dim };
-        let run = |first_row, rows, slot, context| PrefillSegment {
+        let run = |first_row, rows, batch_idx, context| PrefillSegment {
             first_row,
             rows,
-            batch_idx: Some(slot),
+            batch_idx: Some(batch_idx),
             context,
         };
         let runs = [run(0, 40, 2, 700), run(40, 3, 0, 333), run(43, 30, 1, 20)];
@@ -84,10 +84,17 @@ pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
             for run in &runs {
                 for row in run.first_row..run.first_row + run.rows {
                     let at = row * heads.row()..(row + 1) * heads.row();
-                    let (slot, position) =
+                    let (batch_idx, position) =
                         (run.batch_idx.unwrap(), run.context + row - run.first_row);
                     let what = format!("{kernel:?}, {units} units, row {row} of {run:?}");
-                    compare(&cache, slot, position, &queries[at.clone()], &cut[at.clone()], &what);
+                    compare(
+                        &cache,
+                        batch_idx,
+                        position,
+                        &queries[at.clone()],
+                        &cut[at.clone()],
+                        &what,
+                    );
                     let is_whole = run.context + run.rows <= 64;
                     assert!(!is_whole || bits(&whole[at.clone()]) == bits(&cut[at]), "{what}");
                 }
@@ -130,16 +137,16 @@ pub(crate) fn check(
     let mut runs = Vec::new();
     // A decode row before the first run, and one between any two: no run may touch it.
     let mut row = 1;
-    for (&(rows, context), &slot) in chunks.iter().zip(&order) {
+    for (&(rows, context), &batch_idx) in chunks.iter().zip(&order) {
         if let Some(context) = context {
-            lengths[slot] = context + rows;
-            forgotten[slot] =
+            lengths[batch_idx] = context + rows;
+            forgotten[batch_idx] =
                 window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
         }
         runs.push(PrefillSegment {
             first_row: row,
             rows,
-            batch_idx: context.map(|_| slot),
+            batch_idx: context.map(|_| batch_idx),
             context: context.unwrap_or(0),
         });
         row += rows + 1;
@@ -152,7 +159,7 @@ pub(crate) fn check(
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
         let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
-        let Some((run, slot)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
+        let Some((run, batch_idx)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
             assert!(
                 out.iter().all(|value| value.to_bits() == 0xffff),
                 "row {row} is in no run and was written"
@@ -163,7 +170,7 @@ pub(crate) fn check(
         let query = &queries[row * heads.row()..][..heads.row()];
         compare(
             &cache,
-            slot,
+            batch_idx,
             position,
             query,
             out,

@@ -186,7 +186,7 @@ fn chance_third(row: usize) -> bool {
 /// Where the rows of a step live: block tables in random order, a few padding rows.
 struct Pages {
     position: Vec<i32>,
-    slot: Vec<i32>,
+    batch_idx: Vec<i32>,
     table: Vec<i32>,
     max_blocks: usize,
     blocks: usize,
@@ -196,18 +196,18 @@ impl Pages {
     fn new(chance: &mut Chance, case: &Case) -> Pages {
         let max_blocks = case.positions.div_ceil(BLOCK_TOKENS);
         let blocks = case.rows + 3;
-        // One block of the pool a row, all different; rows of one slot would do as well, but could
+        // One block of the pool a row, all different; rows of one batch slot would do as well, but could
         // collide.
         let free = chance.permutation(blocks);
         let mut table = vec![-7; case.rows * max_blocks];
-        let (mut position, mut slot) = (Vec::new(), Vec::new());
+        let (mut position, mut batch_idx) = (Vec::new(), Vec::new());
         for row in 0..case.rows {
             let at = case.positions - 1 - chance.below(case.positions.min(5000));
             position.push(at as i32);
-            slot.push(if row % 5 == 3 { -1 } else { row as i32 });
+            batch_idx.push(if row % 5 == 3 { -1 } else { row as i32 });
             table[row * max_blocks + at / BLOCK_TOKENS] = free[row] as i32;
         }
-        Pages { position, slot, table, max_blocks, blocks }
+        Pages { position, batch_idx, table, max_blocks, blocks }
     }
 }
 
@@ -270,21 +270,21 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let layer = 2 * kv_heads * BLOCK_TOKENS * head_dim;
     let (block_stride, layer_offset) = (3 * layer, layer);
     let (gemm, scale) = (setup.operands(bench), setup.row_scale(bench));
-    let mut on = [&pages.position, &pages.slot, &pages.table].map(|data| bench.input(data));
+    let mut on = [&pages.position, &pages.batch_idx, &pages.table].map(|data| bench.input(data));
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
     let terms = head_terms(chance, case, EPS);
     let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
     let (q_found, kv_found) = twice(&setup, |plan| {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
-        let [position, slot, table] = &mut on;
+        let [position, batch_idx, table] = &mut on;
         let base = QkvParams {
             gemm,
             scale,
             q: q.at(bench),
             kv_pool: kv.at(bench),
             position: position.at(bench),
-            batch_idx: slot.at(bench),
+            batch_idx: batch_idx.at(bench),
             block_table: table.at(bench),
             rope_freqs: rope_freqs.at(bench),
             terms: addresses(bench, &terms, &mut vectors),
@@ -301,7 +301,7 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let (q_found, mut kv_found) = (halves(&q_found), halves(&kv_found));
     for row in 0..case.rows {
         let q_row = &q_found[row * heads * head_dim..][..heads * head_dim];
-        if pages.slot[row] < 0 {
+        if pages.batch_idx[row] < 0 {
             assert!(is_untouched(q_row), "padding row {row}: q written");
             continue;
         }

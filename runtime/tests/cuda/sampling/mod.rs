@@ -4,13 +4,13 @@
 mod reference;
 
 use trail_runtime::backend::Sampled;
-use trail_runtime::cuda::launch::{self, Launch, RowPlace, row_sampling};
-use trail_runtime::cuda::params::{RowSampled, SampleParams, TokenCountsParams};
+use trail_runtime::cuda::launch::{self, Launch, row_sampling};
+use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
 use trail_test_support::cuda::{Address, Bench, Chance, Output};
 
-/// Bytes of a row's choice, and what they are stamped with.
+/// Bytes of a row's result, and the step that they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
 const STEP_SEQ: u32 = 0x89ab_cdef;
 
@@ -137,13 +137,13 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         if let Some(given) = &case.logits {
             logits[logits_row * stride..][..vocab].copy_from_slice(given);
         }
-        let place = RowPlace {
-            row: case.logits.as_ref().map(|_| logits_row),
-            token_counts_row: Some(row),
-            batch_idx: rows + 1 - row,
+        row_samplings.push(RowSampling {
+            row: case.logits.as_ref().map_or(-1, |_| logits_row as i32),
+            token_counts_row: row as i32,
+            batch_idx: (rows + 1 - row) as i32,
             position: case.position,
-        };
-        row_samplings.push(row_sampling(&case.params, place));
+            ..row_sampling(&case.params)
+        });
         jobs.extend([
             row as i32,
             tokens.len() as i32,
@@ -213,10 +213,10 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     // Teams of any size, also of more blocks than there are 256 tokens.
     for team in [1, 3] {
         let again = launch(bench, vocab, stride, cases, team);
-        assert!(answer.sampled == again.sampled, "a team of {team} chooses otherwise");
+        assert!(answer.sampled == again.sampled, "a team of {team} samples otherwise");
     }
     let rows = plain::read_all::<RowSampled>(&answer.sampled);
-    assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
+    assert_eq!(answer.last[..2], [-1, -1], "a batch slot without a row was written");
     for (index, case) in cases.iter().enumerate() {
         let mut counts = reference::token_counts(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {

@@ -5,7 +5,7 @@ use trail_runtime::backend::Sampled;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
-/// The CPU sampler's choice.
+/// The token that the CPU sampler samples.
 pub(crate) fn sample(
     logits: &[f32],
     params: &SamplingParams,

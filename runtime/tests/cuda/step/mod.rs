@@ -25,21 +25,25 @@ fn embed_is_its_reference() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Batch slots are in another order than rows; some rows take the token that their slot
+        // Batch slots are in another order than rows; some rows take the token that their batch slot
         // chose last.
-        let slot: Vec<i32> =
+        let batch_idx: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
         for row in (0..rows).filter(|row| row % 3 != 0) {
             last[rows - row] = std::mem::replace(&mut given[row], -1);
         }
-        let first = embed(&bench, &table, &gamma, [&given, &last, &slot]);
-        assert_eq!(first, embed(&bench, &table, &gamma, [&given, &last, &slot]), "two runs differ");
+        let first = embed(&bench, &table, &gamma, [&given, &last, &batch_idx]);
+        assert_eq!(
+            first,
+            embed(&bench, &table, &gamma, [&given, &last, &batch_idx]),
+            "two runs differ"
+        );
         let (h, x, ss) = first;
         for row in 0..rows {
             let at = row * width..(row + 1) * width;
             let parts = row * step::parts(width)..(row + 1) * step::parts(width);
-            if slot[row] < 0 {
+            if batch_idx[row] < 0 {
                 let zeros = h[at.clone()].iter().chain(&ss[parts]).all(|&bits| bits == 0);
                 assert!(zeros && x[at].iter().all(|&bits| bits == 0), "padding row {row}");
                 continue;
@@ -92,19 +96,19 @@ fn embed(
     bench: &Bench,
     table: &[bf16],
     gamma: &[bf16],
-    [token, last, slot]: [&[i32]; 3],
+    [token, last, batch_idx]: [&[i32]; 3],
 ) -> Embedded {
     let (rows, width) = (token.len(), gamma.len());
     let (mut table, mut gamma) = (bench.input(table), bench.input(gamma));
-    let (mut token, mut last, mut slot) =
-        (bench.input(token), bench.input(last), bench.input(slot));
+    let (mut token, mut last, mut batch_idx) =
+        (bench.input(token), bench.input(last), bench.input(batch_idx));
     let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
     let mut ss = bench.output(rows * step::parts(width) * 4);
     let params = EmbedParams {
         table: table.at(bench),
         token: token.at(bench),
         last: last.at(bench),
-        batch_idx: slot.at(bench),
+        batch_idx: batch_idx.at(bench),
         gamma: gamma.at(bench),
         h: h.at(bench),
         x: x.at(bench),

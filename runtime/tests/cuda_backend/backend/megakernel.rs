@@ -29,9 +29,9 @@ fn fused() -> CudaOptions {
 /// several rows, or of one.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(21);
-    let mut request = |length: usize, answer: usize, slot: u32| {
+    let mut request = |length: usize, answer: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(vocab) as u32).collect();
-        Request::greedy(prompt, answer, slot)
+        Request::greedy(prompt, answer, index)
     };
     vec![
         Request { surprises: true, ..request(14, 5, 0) },
@@ -141,9 +141,9 @@ fn cuda_megakernel_splits() {
     let session = trail_cuda_emulator::session();
     let model = Arc::new(models::grouped());
     let mut chance = Chance(22);
-    let mut request = |length: usize, slot: u32| {
+    let mut request = |length: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(256) as u32).collect();
-        Request { chunk: 36, ..Request::greedy(prompt, 4, slot) }
+        Request { chunk: 36, ..Request::greedy(prompt, 4, index) }
     };
     let requests = [request(525, 0), request(3, 1)];
     let long = CudaOptions { max_context: 1024, graphs: false, ..options() };
@@ -205,7 +205,7 @@ fn cuda_megakernel_barrier_outlives_launches() {
     let mut backend = backend(&model, &fused());
     assert_eq!(word(&backend), 0);
     let first = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
-    // The prompt's step chooses the first token.
+    // The prompt's step samples the first token.
     let generations = BARRIERS * (answer as u32 - 1);
     assert_eq!(word(&backend), generations << 16);
     drop(backend);

@@ -28,11 +28,11 @@ fn cuda_host_time() {
     for number in 1..=20u64 {
         batch.clear();
         let position = number as u32 - 1;
-        for slot in 0..COUNT as u32 {
-            let blocks = [2 * slot, 2 * slot + 1];
+        for index in 0..COUNT as u32 {
+            let blocks = [2 * index, 2 * index + 1];
             let used = position as usize / BLOCK_TOKENS + 1;
             let token = if position == 0 { 1 } else { PENDING };
-            batch.push(slot, position, &[token], &blocks[..used], true);
+            batch.push(index, position, &[token], &blocks[..used], true);
         }
         backend.launch(&Step { number, batch: &batch, sampling: &sampling, tap: None }).unwrap();
         times.push(backend.host_time());

@@ -12,8 +12,8 @@ use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{Architecture, Dtype, Model};
 
-/// Every source type, sizes that fill no tile, heads of both widths; more pieces than slots, so
-/// that slots go round.
+/// Every source type, sizes that fill no tile, heads of both widths; more pieces than buffers, so
+/// that buffers go round.
 #[test]
 fn weights_arrive_in_the_order_of_the_kernels() {
     let _session = trail_cuda_emulator::session();
@@ -30,7 +30,7 @@ fn weights_arrive_in_the_order_of_the_kernels() {
     }
 }
 
-/// The same in one large slot, and in each order of the driver's queue: what reads too soon finds
+/// The same in one large buffer, and in each order of the driver's queue: what reads too soon finds
 /// poison.
 #[test]
 fn no_order_of_the_queue_changes_what_arrives() {
@@ -159,7 +159,7 @@ fn every_allocation_that_fails_is_told_and_leaves_nothing() {
             assert!(matches!(error, CudaError::OutOfMemory(_)), "{error}");
             assert!(error.to_string().contains(" bytes needed"), "{error}");
         });
-    // The weights; two slots of two threads, pinned and on the device.
+    // The weights; two buffers of two threads, pinned and on the device.
     assert_eq!(failed, 9);
 }
 

@@ -12,7 +12,7 @@ use trail_runtime::model::{
 use trail_test_support::cuda::Chance;
 use trail_test_support::gemm::{self as reference, Matrix};
 
-/// A slot that holds no more than one tile of most matrices here.
+/// A buffer that holds no more than one tile of most matrices here.
 pub(crate) const TINY_SLOT: usize = 1 << 10;
 
 /// The part of a configuration that the weights depend on.
