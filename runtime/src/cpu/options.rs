@@ -6,8 +6,8 @@ use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 
 use super::compute::Compute;
-use super::kernels::{Softmax, partitions};
 use super::kv::FEWER_BLOCKS;
+use trail_cpu_kernels::{Softmax, partitions};
 
 /// Work items of a thread below which tasks of attention are split, for load balance.
 pub(super) const ITEMS_PER_THREAD: usize = 4;

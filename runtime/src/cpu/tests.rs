@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trail_platform::Rng;
 
-use super::kernels::PairKernels;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
+use trail_cpu_kernels::PairKernels;
 
 /// Longest context of the tests.
 const CONTEXT: usize = 64;

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use trail_cpu_kernels::Activation;
+
 use super::metadata::{Metadata, Value};
-use crate::model::config::{Activation, Architecture, RopeConfig, RopePairing, RopeScaling};
+use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling};
 use crate::model::size_limits::{
     MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
