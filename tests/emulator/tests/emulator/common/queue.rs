@@ -1,5 +1,4 @@
 //! Streams, events and pinned memory for the tests of queued work.
-#![allow(dead_code)]
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys::{self, CUevent_flags, CUstream};

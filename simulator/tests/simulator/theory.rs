@@ -1,7 +1,7 @@
 //! An M/G/1 simulation decides between the corrected lemma and the printed one.
 //!
 //! `TRAIL_THEORY_JOBS` sets the jobs simulated at each point. docs/theory.md has the tables of
-//! `TRAIL_THEORY_JOBS=20000000 cargo test -p trail-scheduler --test theory -- --nocapture`.
+//! `TRAIL_THEORY_JOBS=20000000 cargo test -p trail-simulator theory:: -- --nocapture`.
 
 use trail_simulator::theory::simulation::{Completed, Observer, observe};
 use trail_simulator::theory::{Estimate, Predictor, Queue, Ratio};

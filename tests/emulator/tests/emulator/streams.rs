@@ -1,18 +1,14 @@
 //! Streams, events, graphs: their order is kept, and what the host leaves out is noticed, because
 //! work runs as late as it may.
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use common::queue::*;
-use common::{Gpu, SEMANTICS};
+use crate::common::queue::*;
+use crate::common::{Gpu, SEMANTICS};
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys::{self, CUresult};
 use trail_cuda_emulator::{Emulator, Order};
-
-trail_cuda_emulator::on_emulator!();
 
 #[test]
 fn one_stream_keeps_its_order() {

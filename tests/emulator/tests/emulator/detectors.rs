@@ -1,14 +1,10 @@
 //! Every detector finds its planted bug, names it, and passes the clean variant. The kernels are in
 //! ptx/detectors.cu and, of order between blocks, in ptx/order.cu.
 
-mod common;
-
-use common::planted::{Case, check, run};
-use common::{Gpu, Module};
+use crate::common::planted::{Case, check, run};
+use crate::common::{Gpu, Module};
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::Order;
-
-trail_cuda_emulator::on_emulator!();
 
 const DETECTORS: &str = include_str!("ptx/detectors.ptx");
 const ORDER: &str = include_str!("ptx/order.ptx");

@@ -1,12 +1,8 @@
 //! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in
 //! ptx/semantics.cu.
 
-mod common;
-
-use common::{Gpu, with};
+use crate::common::{Gpu, with};
 use half::{bf16, f16};
-
-trail_cuda_emulator::on_emulator!();
 
 /// Values with a bit of everything: small, huge, subnormal, infinite, NaN.
 fn inputs() -> Vec<u32> {

@@ -1,14 +1,10 @@
 //! Hopper's barriers, bulk copies and products: every planted bug of ptx/hopper.cu is found, and
 //! its clean variant passes.
 
-mod common;
-
-use common::Gpu;
-use common::planted::{Case, check};
+use crate::common::Gpu;
+use crate::common::planted::{Case, check};
 use cudarc::driver::sys::CUresult;
 use half::bf16;
-
-trail_cuda_emulator::on_emulator!();
 
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 

@@ -1,12 +1,8 @@
 //! Clusters of blocks: every planted bug of ptx/clusters.cu is found, and its clean variant passes.
 
-mod common;
-
-use common::Gpu;
-use common::planted::{Case, check};
+use crate::common::Gpu;
+use crate::common::planted::{Case, check};
 use cudarc::driver::sys::CUresult;
-
-trail_cuda_emulator::on_emulator!();
 
 const MODULE: &str = include_str!("ptx/clusters.ptx");
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;

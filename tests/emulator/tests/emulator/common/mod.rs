@@ -1,5 +1,4 @@
 //! Modules from text and launches with plain values, for the emulator's own tests.
-#![allow(dead_code, missing_docs)]
 
 pub(crate) mod planted;
 pub(crate) mod queue;
@@ -22,7 +21,8 @@ pub(crate) fn with(body: impl FnOnce(&Gpu, &Module)) {
 }
 
 pub(crate) struct Gpu {
-    pub(crate) context: Arc<CudaContext>,
+    /// Current on this thread for as long as it lives.
+    _context: Arc<CudaContext>,
 }
 
 pub(crate) struct Module(pub(crate) sys::CUmodule);
@@ -41,7 +41,7 @@ impl<T: Copy> From<T> for Argument {
 
 impl Gpu {
     pub(crate) fn new() -> Gpu {
-        Gpu { context: CudaContext::new(0).unwrap() }
+        Gpu { _context: CudaContext::new(0).unwrap() }
     }
 
     pub(crate) fn load(&self, ptx: &str) -> Result<Module, DriverError> {

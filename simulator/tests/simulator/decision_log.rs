@@ -165,7 +165,7 @@ fn damage(text: &str) -> Option<(usize, String)> {
 
 #[test]
 fn the_seed_of_the_fuzz_target_is_a_whole_log() {
-    let log = DecisionLog::parse(include_str!("../../tests/fuzz/seeds/decision_log/demo.jsonl"));
+    let log = DecisionLog::parse(include_str!("../../../tests/fuzz/seeds/decision_log/demo.jsonl"));
     let replay = Replay::run(&log.expect("a log of this version")).expect("its decisions");
     assert!(replay.plans > 0);
 }

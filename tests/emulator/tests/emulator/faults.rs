@@ -1,14 +1,10 @@
 //! Planned failures: the nth allocation, launch or copy, and a lost device; the next session finds
 //! all well again.
 
-mod common;
-
-use common::{Gpu, SEMANTICS};
+use crate::common::{Gpu, SEMANTICS};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use trail_cuda_emulator::Failing;
-
-trail_cuda_emulator::on_emulator!();
 
 #[test]
 fn the_nth_allocation_fails() {

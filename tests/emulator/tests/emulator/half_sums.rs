@@ -1,12 +1,8 @@
 //! Products with accumulators of f16, two in a register: against plain loops in f32, rounded once.
 //! Every sum is exact in f32, and some need the rounding.
 
-mod common;
-
-use common::Gpu;
+use crate::common::Gpu;
 use half::f16;
-
-trail_cuda_emulator::on_emulator!();
 
 /// Words of each thread: a fragment of A (4), of B (2, or none) and of C (2).
 const MMA: &str = r"

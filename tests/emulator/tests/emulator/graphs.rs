@@ -1,17 +1,13 @@
 //! Graphs by stream capture: they run as captured, again and again, and what does not join is
 //! refused.
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use common::queue::*;
-use common::{Gpu, Module, SEMANTICS};
+use crate::common::queue::*;
+use crate::common::{Gpu, Module, SEMANTICS};
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys::{self, CUresult, CUstream};
-
-trail_cuda_emulator::on_emulator!();
 
 /// Captures: `s` forks to `t`, both change their own array, `s` joins and sums.
 fn capture(module: &Module, s: CUstream, t: CUstream, [a, b, to]: [u64; 3]) -> sys::CUgraph {

@@ -1,12 +1,8 @@
 //! Kernels that begin before their predecessors have ended (programmatic dependent launch): what
 //! they read before `griddepcontrol.wait` is none of the predecessors' product.
 
-mod common;
-
-use common::{Gpu, Module};
+use crate::common::{Gpu, Module};
 use cudarc::driver::sys::{self, CUresult};
-
-trail_cuda_emulator::on_emulator!();
 
 /// A kernel of one thread: copies a word, the wait and the release of the successor around it.
 fn kernel(name: &str, before: &str, between: &str) -> String {

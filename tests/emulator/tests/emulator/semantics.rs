@@ -1,13 +1,9 @@
 //! Kernels compute what the language defines. The kernels are in ptx/semantics.cu, their references
 //! here.
 
-mod common;
-
-use common::{Gpu, with};
+use crate::common::{Gpu, with};
 use cudarc::driver::sys::CUresult;
 use half::bf16;
-
-trail_cuda_emulator::on_emulator!();
 
 #[repr(C)]
 #[derive(Clone, Copy)]
