@@ -141,7 +141,8 @@ fn message(error: &Error, arguments: &[OsString]) -> String {
 
 /// The definition. Options of experts are hidden unless `all` is set.
 fn definition(all: bool) -> clap::Command {
-    scope::hide(with_negative_numbers(Cli::command()), all)
+    let command = Cli::command().max_term_width(100);
+    scope::hide(with_negative_numbers(command), all)
 }
 
 /// The same for arguments that may be wrong: the parser goes as far as it can. A setting that

@@ -6,7 +6,7 @@
 
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use trail_cli::Error;
 
 use super::definition;

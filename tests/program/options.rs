@@ -65,7 +65,7 @@ fn help_shows_what_a_user_chooses() {
 }
 
 #[test]
-fn no_help_is_longer_than_five_screens() {
+fn no_help_is_longer_than_three_screens() {
     for command in [
         "serve",
         "generate",
@@ -90,7 +90,7 @@ fn no_help_is_longer_than_five_screens() {
         "bench serve",
     ] {
         let lines = help(command, false).0.lines().count();
-        assert!(lines <= 200, "{command}: {lines} lines");
+        assert!(lines <= 120, "{command}: {lines} lines");
     }
 }
 
