@@ -54,6 +54,14 @@ pub(super) trait Q8Loops {
     const ONE_ROW_COLS: usize;
     /// See [`Q8Product::columns`].
     unsafe fn columns<U: Unpack>(product: &mut Q8Product<'_>, col: usize, tile: &mut ByteTile);
+    /// See [`Q8Product::multiply`]. One function for all types with the same scaling: it takes no
+    /// part in unpacking.
+    unsafe fn multiply<S: Scaling>(
+        product: &Q8Product<'_>,
+        block: &Block,
+        offset: i16,
+        out: *mut f32,
+    );
     /// See [`Q8Product::one_row`].
     unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize);
 }
@@ -104,9 +112,9 @@ impl Q8Product<'_> {
     ///
     /// # Safety
     ///
-    /// The lengths must be those of `run`, and the CPU have the instructions of `V` and `D`.
+    /// The lengths must be those of `run`, and the CPU have the instructions of `V` and `L`.
     #[inline(always)]
-    pub(super) unsafe fn columns<V: Bytes, D: ByteDot<V>, U: Unpack>(
+    pub(super) unsafe fn columns<V: Bytes, L: Q8Loops, U: Unpack>(
         &mut self,
         col: usize,
         tile: &mut ByteTile,
@@ -126,7 +134,7 @@ impl Q8Product<'_> {
             }
             let out = self.out.as_mut_ptr();
             // SAFETY: as above.
-            unsafe { self.multiply::<V, D, U::Scaling>(&block, U::OFFSET, out) };
+            unsafe { L::multiply::<U::Scaling>(self, &block, U::OFFSET, out) };
         }
     }
 
@@ -167,7 +175,7 @@ impl Q8Product<'_> {
     ///
     /// As `columns`; `block` must be unpacked, and `out` be the result.
     #[inline(always)]
-    unsafe fn multiply<V: Bytes, D: ByteDot<V>, S: Scaling>(
+    pub(super) unsafe fn multiply<V: Bytes, D: ByteDot<V>, S: Scaling>(
         &self,
         block: &Block,
         offset: i16,
@@ -232,7 +240,7 @@ impl Q8Product<'_> {
 }
 
 /// A block of output columns and of `k`, and its unpacked weights.
-struct Block {
+pub(super) struct Block {
     col: usize,
     cols: usize,
     k: usize,

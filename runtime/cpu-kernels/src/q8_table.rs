@@ -7,9 +7,9 @@ use trail_platform::simd::{Avx2, Avx512, Avx512VlVnni, Avx512Vnni, AvxVnni, Madd
 use trail_platform::simd::{Neon, NeonDotprod, NeonI8mm, NeonMull};
 use trail_platform::simd::{PlainDot, Portable, Simd};
 
-use super::byte_tile::ByteTile;
+use super::byte_tile::{ByteTile, Scaling};
 use super::q8::{self, Q8Block};
-use super::q8_product::{Q8Loops, Q8Product};
+use super::q8_product::{Block, Q8Loops, Q8Product};
 use super::unpack::Unpack;
 
 /// Products in 8 bits by one instruction. A reference from [`select`](Self::select) proves that the
@@ -48,7 +48,18 @@ macro_rules! kernels {
                     tile: &mut ByteTile,
                 ) {
                     // SAFETY: the caller guarantees these features.
-                    unsafe { product.columns::<$V, $D, U>(col, tile) }
+                    unsafe { product.columns::<$V, Self, U>(col, tile) }
+                }
+
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn multiply<S: Scaling>(
+                    product: &Q8Product<'_>,
+                    block: &Block,
+                    offset: i16,
+                    out: *mut f32,
+                ) {
+                    // SAFETY: the caller guarantees these features.
+                    unsafe { product.multiply::<$V, $D, S>(block, offset, out) }
                 }
 
                 $(#[target_feature(enable = $feature)])*
