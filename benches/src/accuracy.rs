@@ -114,10 +114,10 @@ fn sequences(args: &AccuracyArgs, bench: &BenchModel) -> Result<Vec<Vec<u32>>, E
 /// One token of each sequence.
 fn batch(sequences: &[Vec<u32>], position: usize) -> Batch {
     let mut batch = Batch::default();
-    for (slot, sequence) in (0_u32..).zip(sequences) {
+    for (request, sequence) in (0_u32..).zip(sequences) {
         let blocks_each = sequence.len().div_ceil(BLOCK_TOKENS) as u32;
-        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-        batch.push(slot, position as u32, &sequence[position..=position], &blocks, true);
+        let blocks: Vec<u32> = (request * blocks_each..(request + 1) * blocks_each).collect();
+        batch.push(request, position as u32, &sequence[position..=position], &blocks, true);
     }
     batch
 }

@@ -14,7 +14,7 @@ fn long(stream: bool) -> Value {
 }
 
 #[test]
-fn a_client_that_leaves_frees_its_slot() {
+fn a_client_that_leaves_frees_its_request() {
     for stream in [true, false] {
         let server = Server::start(&[]);
         let mut connection = server.begin(COMPLETIONS, &long(stream));

@@ -120,7 +120,7 @@ impl Case for Decode {
             kv: Paged::new(memory, plan.heads, *rows, *context)?,
             q: memory.random(rows * plan.heads.row())?,
             position: memory.of(&vec![*context as i32 - 1; *rows])?,
-            slot: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
+            batch_idx: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
             out: memory.zeros(rows * plan.heads.row() * 2)?,
             partial_out: memory.zeros(plan.partial_out * 4)?,
             partial_sums: memory.zeros(plan.partial_sums * 4)?,
@@ -135,7 +135,7 @@ struct DecodeBuffers<'a> {
     kv: Paged,
     q: Buffer,
     position: Buffer,
-    slot: Buffer,
+    batch_idx: Buffer,
     out: Buffer,
     partial_out: Buffer,
     partial_sums: Buffer,
@@ -148,7 +148,7 @@ impl Prepared for DecodeBuffers<'_> {
         let rows = DecodeRows {
             q: self.q.at(memory),
             position: self.position.at(memory),
-            batch_idx: self.slot.at(memory),
+            batch_idx: self.batch_idx.at(memory),
             out: self.out.at(memory),
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
@@ -330,16 +330,16 @@ struct Paged {
 }
 
 impl Paged {
-    /// A pool for `slots` requests with `tokens` tokens each.
+    /// A pool for `requests` requests with `tokens` tokens each.
     fn new(
         memory: &Memory,
         heads: Heads,
-        slots: usize,
+        requests: usize,
         tokens: usize,
     ) -> Result<Paged, Box<dyn Error>> {
         let max_blocks = tokens.div_ceil(BLOCK_TOKENS);
         let layer = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
-        let blocks = slots * max_blocks;
+        let blocks = requests * max_blocks;
         let layers = memory.copies(blocks * layer * 2);
         let elements = blocks * layers * layer;
         let pool = memory.random(elements)?;

@@ -170,9 +170,9 @@ impl Prepared for Buffers<'_> {
         unsafe {
             match self.case.op {
                 Op::Embed { .. } => {
-                    let [table, token, slot, gamma, h, x, ss] = self.addresses(memory, i);
+                    let [table, token, batch_idx, gamma, h, x, ss] = self.addresses(memory, i);
                     let buffers =
-                        EmbedBuffers { table, token, last: 0, batch_idx: slot, gamma, h, x, ss };
+                        EmbedBuffers { table, token, last: 0, batch_idx, gamma, h, x, ss };
                     device.launch(stream, &launch::embed(&plans[0], rows, width, &buffers))?;
                 }
                 Op::TapMean { .. } => {

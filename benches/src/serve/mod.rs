@@ -124,7 +124,7 @@ impl Bench<'_> {
             output_tokens: tokens,
             capacity_requests_per_s: capacity,
             capacity_tokens_per_s: run.saturated_tokens_per_s,
-            slots: engine.max_running(),
+            max_running: engine.max_running(),
             kv_blocks: engine.kv_blocks(),
             max_tokens: self.args.max_tokens,
             seed: self.args.seed,

@@ -24,7 +24,8 @@ pub struct Conditions {
     /// The same capacity in output tokens per second.
     pub capacity_tokens_per_s: f64,
     /// Sequences in one step.
-    pub slots: usize,
+    #[serde(rename = "slots")]
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
     /// Most output tokens of a request.
@@ -183,7 +184,7 @@ impl Comparison {
             .group("peak KV", &["blocks"]);
         self.runs.iter().for_each(|run| table.row(run.cells()));
         format!(
-            "{} requests, {} output tokens, {} on {}, {} slots, {} KV blocks\n\
+            "{} requests, {} output tokens, {} on {}, up to {} running, {} KV blocks\n\
              capacity {:.2} requests/s, {:.0} tokens/s (all at once, fcfs)\n\n\
              {table}\n\
              Every request had exactly its forced length in every run.\n{}",
@@ -191,7 +192,7 @@ impl Comparison {
             c.output_tokens,
             c.model,
             c.device,
-            c.slots,
+            c.max_running,
             c.kv_blocks,
             c.capacity_requests_per_s,
             c.capacity_tokens_per_s,

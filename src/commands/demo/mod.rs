@@ -74,7 +74,7 @@ pub fn run(
     let conditions = Conditions {
         device: recorded.device.clone(),
         model: setup.name.clone(),
-        slots: recorded.slots,
+        max_running: recorded.max_running,
         kv_blocks: recorded.kv_blocks,
         max_tokens: args.max_tokens,
         clock: args.clock,

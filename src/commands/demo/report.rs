@@ -18,7 +18,7 @@ pub struct Conditions {
     /// The model's name.
     pub model: String,
     /// Most sequences in a step.
-    pub slots: usize,
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
     /// Most output tokens of a request.
@@ -65,7 +65,7 @@ impl Report {
             "model": c.model,
             "capacity_requests_per_s": self.recording.requests_per_s() / factor,
             "capacity_tokens_per_s": self.recording.tokens_per_s() / factor,
-            "slots": c.slots,
+            "slots": c.max_running,
             "kv_blocks": c.kv_blocks,
             "max_tokens": c.max_tokens,
             "clock": c.clock,
@@ -123,11 +123,11 @@ impl Report {
         let (c, factor) = (&self.conditions, self.factor());
         let requests = self.cells.first().map_or(0, |cell| cell.summaries()[0].requests);
         let mut text = format!(
-            "{requests} requests, capacity {:.0} tokens/s = {:.2} requests/s, {} slots, {} KV \
+            "{requests} requests, capacity {:.0} tokens/s = {:.2} requests/s, up to {} running, {} KV \
              blocks, max_tokens {}, on {}\n",
             self.recording.tokens_per_s() / factor,
             self.recording.requests_per_s() / factor,
-            c.slots,
+            c.max_running,
             c.kv_blocks,
             c.max_tokens,
             c.device

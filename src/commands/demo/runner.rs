@@ -36,7 +36,7 @@ pub struct Completed {
     /// Description of the device.
     pub device: String,
     /// Most sequences in a step.
-    pub slots: usize,
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
 }
@@ -106,7 +106,7 @@ fn complete(run: Run, engine: &Engine) -> Completed {
         run,
         stats: engine.stats(),
         device: engine.device().to_string(),
-        slots: engine.max_running(),
+        max_running: engine.max_running(),
         kv_blocks: engine.kv_blocks(),
     }
 }

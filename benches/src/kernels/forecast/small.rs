@@ -103,7 +103,7 @@ pub(super) fn launch(rates: &Rates, plan: &LaunchPlan) -> Option<Forecast> {
     let all = f64::from(rates.chip.multiprocessors);
     let read = plan.bytes as f64 / rates.read_bytes_per_s;
     let (limited_by, moved, loads) = match plan.kernel {
-        // Batch slot, token, the token's row.
+        // Batch index, token, the token's row.
         "embed" => ("latency and bytes", read, 3.0),
         // The segment, then rows, 32 at a time, each block with its columns.
         "tap_mean" => {
