@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
             Kind::OutOfBounds => "out-of-bounds access",
             Kind::UseAfterFree => "use after free",
             Kind::Misaligned => "misaligned access",
-            Kind::Unwritten => "read of memory nobody wrote",
+            Kind::Unwritten => "read of unwritten memory",
             Kind::SharedRace => "shared-memory race",
             Kind::GlobalRace => "global-memory race",
             Kind::BeforeWait => "access before griddepcontrol.wait",
