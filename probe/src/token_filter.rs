@@ -24,7 +24,7 @@ use crate::kernel::masses::{MassKernel, MassUpdate};
 use crate::lengths::Lengths;
 use crate::line::LANES;
 use crate::logarithm::{exp2, log2};
-use crate::smoothing::Outcome;
+use crate::smoothing::FilterOutcome;
 
 /// Mass of every length that is not exceeded, as a share of its mass in h: evidence that was wrong
 /// can be outweighed later.
@@ -157,7 +157,7 @@ impl TokenFilter {
 
     /// Begins a request's state `q` `[states]` with the evidence `p` `[bins]` of `generated`
     /// tokens; 0 is the mean over the prompt.
-    pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, Outcome) {
+    pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, FilterOutcome) {
         let (scale, masses) = q.split_last_mut().expect("a state");
         let (lengths, padding) = masses.split_at_mut(self.grid.len());
         lengths.copy_from_slice(&self.fit.lengths);
@@ -174,18 +174,18 @@ impl TokenFilter {
         tokens: u32,
         generated: u32,
         p: &[f32],
-    ) -> (Remaining, Outcome) {
+    ) -> (Remaining, FilterOutcome) {
         let edges = self.edges(generated);
         let Some(evidence) = self.evidence(p, tokens, generated, &edges) else {
             // Not a distribution: the prior stays.
             let (remaining, _) = self.weigh(q, generated, &edges, &[1.0; MAX_BINS]);
-            return (remaining, Outcome::KeptPrior);
+            return (remaining, FilterOutcome::KeptPrior);
         };
         if edges[0] == self.grid.len() {
             // Longer than any answer that the filter knows: p alone is left.
             let mean = self.bins.expected(p);
             let quantiles = QUANTILES.map(|fraction| self.bins.quantile(p, fraction));
-            return (Remaining { mean, quantiles }, Outcome::Surprise);
+            return (Remaining { mean, quantiles }, FilterOutcome::Surprise);
         }
         let (remaining, masses) = self.weigh(q, generated, &edges, &evidence);
         // The masses of the prior: those of the posterior without the evidence.
@@ -195,8 +195,8 @@ impl TokenFilter {
         let shared: f32 =
             prior().zip(p).map(|(prior, p)| (prior * per_total).min(p * per_sum)).sum();
         match shared < SURPRISE {
-            true => (remaining, Outcome::Surprise),
-            false => (remaining, Outcome::Smoothed),
+            true => (remaining, FilterOutcome::Surprise),
+            false => (remaining, FilterOutcome::Smoothed),
         }
     }
 

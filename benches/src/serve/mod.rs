@@ -9,7 +9,7 @@ mod report;
 mod workload;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
+use trail_cli::drive::{self, Display, TimedRequest};
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_runtime::engine::{Engine, PolicyKind};
 use trail_runtime::model::Dtype;
@@ -18,8 +18,8 @@ use trail_simulator::Noise;
 use trail_simulator::arrivals::Arrivals;
 
 use crate::model::parse_dtype;
-use crate::report::Report;
-use report::{Comparison, Conditions, Peak, Run};
+use crate::report::BenchReport;
+use report::{Comparison, Conditions, Peak, PolicyRun};
 
 /// Options of `bench serve`.
 #[derive(Args, Clone, Debug)]
@@ -71,7 +71,7 @@ fn load(text: &str) -> Result<f64, String> {
 }
 
 /// Measures the capacity, then each policy at each load.
-pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<BenchReport, Error> {
     let setup = match &args.random_weights {
         Some(shape) => Setup::random(shape, args.dtype)?,
         None => Setup::load(model)?,
@@ -95,7 +95,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     }
     bench.display.finish();
     let comparison = Comparison { conditions, runs };
-    Ok(Report { json: comparison.json(), text: comparison.text() })
+    Ok(BenchReport { json: comparison.json(), text: comparison.text() })
 }
 
 /// The workload; each run has an engine of its own.
@@ -103,7 +103,7 @@ struct Bench<'a> {
     args: &'a ServeArgs,
     setup: &'a Setup,
     options: &'a EngineArgs,
-    jobs: Vec<Job>,
+    jobs: Vec<TimedRequest>,
     display: Display,
 }
 
@@ -140,7 +140,7 @@ impl Bench<'_> {
         policy: PolicyKind,
         load: Option<f64>,
         rate: Option<f64>,
-    ) -> Result<Run, Error> {
+    ) -> Result<PolicyRun, Error> {
         self.schedule(rate);
         let engine = self.engine(policy)?;
         Ok(self.drive(&engine, &policy.to_string(), load)?.0)
@@ -164,7 +164,7 @@ impl Bench<'_> {
         engine: &Engine,
         policy: &str,
         load: Option<f64>,
-    ) -> Result<(Run, drive::Run), Error> {
+    ) -> Result<(PolicyRun, drive::DriveRun), Error> {
         let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
@@ -175,13 +175,13 @@ impl Bench<'_> {
         self.display.end();
         verify(&self.jobs, &driven.outcomes)?;
         let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
-        let run = Run::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
+        let run = PolicyRun::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
         Ok((run, driven))
     }
 }
 
 /// Fails if a request has not exactly its forced number of tokens.
-fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
+fn verify(jobs: &[TimedRequest], outcomes: &[drive::RequestOutcome]) -> Result<(), Error> {
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());
         if got as u64 != u64::from(want) {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trail_cli::drive::Outcome;
+use trail_cli::drive::RequestOutcome;
 use trail_cli::{Spread, Table};
 use trail_runtime::engine::Stats;
 
@@ -57,7 +57,7 @@ impl Peak {
 
 /// Results of one policy at one load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct PolicyRun {
     /// Name of the policy, with its share c.
     pub policy: String,
     /// Arrival rate over capacity; null for a burst.
@@ -90,20 +90,20 @@ pub struct Run {
     pub verified: bool,
 }
 
-impl Run {
+impl PolicyRun {
     /// Results of a verified run.
     pub fn new(
         policy: &str,
         load: Option<f64>,
-        outcomes: &[Outcome],
+        outcomes: &[RequestOutcome],
         makespan_s: f64,
         stats: Stats,
         peak: Peak,
-    ) -> Run {
+    ) -> PolicyRun {
         let tokens: usize = outcomes.iter().map(|outcome| outcome.tokens.len()).sum();
         let several = outcomes.iter().filter(|outcome| outcome.tokens.len() > 1);
         let tpot = several.map(|o| (o.latency_s - o.ttft_s) / (o.tokens.len() - 1) as f64);
-        Run {
+        PolicyRun {
             policy: policy.into(),
             load,
             latency_s: Spread::of(outcomes.iter().map(|outcome| outcome.latency_s)),
@@ -145,7 +145,7 @@ pub struct Comparison {
     /// Conditions of all runs.
     pub conditions: Conditions,
     /// Results of each run.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PolicyRun>,
 }
 
 impl Comparison {

@@ -9,7 +9,7 @@ use trail_platform::rng::mix;
 use trail_probe::{Bins, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
-use crate::mlp::{Labelled, Mlp, Shape};
+use crate::mlp::{Labelled, Mlp, MlpShape};
 
 /// Examples from which mean and deviation of the inputs are estimated.
 const STANDARD_ROWS: usize = 50_000;
@@ -113,8 +113,12 @@ impl<'a> Trainer<'a> {
             true => moments(&data, recipe.seed),
             false => (vec![0.0; data.d()], vec![1.0; data.d()]),
         };
-        let shape =
-            Shape { d: data.d(), hidden: recipe.hidden, layers: 1, outputs: recipe.bins.count() };
+        let shape = MlpShape {
+            d: data.d(),
+            hidden: recipe.hidden,
+            layers: 1,
+            outputs: recipe.bins.count(),
+        };
         let mlp = Mlp::new(shape, recipe.seed);
         let best = mlp.parameters.clone();
         Trainer { data, recipe, mean, scale, mlp, epochs: Vec::new(), best }

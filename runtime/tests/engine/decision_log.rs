@@ -102,7 +102,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
     (lines.text(), latencies.iter().sum::<f64>() / latencies.len() as f64, preemptions)
 }
 
-fn mean_latency(run: &trail_simulator::Run) -> f64 {
+fn mean_latency(run: &trail_simulator::SimulationRun) -> f64 {
     run.outcomes.iter().map(|outcome| outcome.latency_s).sum::<f64>() / run.outcomes.len() as f64
 }
 

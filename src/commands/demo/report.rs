@@ -33,7 +33,7 @@ pub struct Conditions {
 
 /// All runs.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct DemoReport {
     /// Conditions that all cells share.
     pub conditions: Conditions,
     /// Figures of the recording run.
@@ -42,7 +42,7 @@ pub struct Report {
     pub cells: Vec<Cell>,
 }
 
-impl Report {
+impl DemoReport {
     /// Seconds of this machine per second of the run's clock.
     pub fn factor(&self) -> f64 {
         self.recording.fit().map_or(1.0, |(factor, _)| factor)

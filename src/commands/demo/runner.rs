@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_cli::drive::{self, Display, Job, Run};
+use trail_cli::drive::{self, Display, DriveRun, TimedRequest};
 use trail_cli::{EngineArgs, Error, OutputFile, Setup};
 use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
 
@@ -30,7 +30,7 @@ impl Timing {
 /// A completed run, and properties of its engine.
 pub struct Completed {
     /// Outcomes and times.
-    pub run: Run,
+    pub run: DriveRun,
     /// The engine's counters at the end.
     pub stats: Stats,
     /// Description of the device.
@@ -60,7 +60,7 @@ impl<'a> Runner<'a> {
         &mut self,
         policy: PolicyKind,
         label: &str,
-        jobs: &[Job],
+        jobs: &[TimedRequest],
         log: Option<&OutputFile>,
     ) -> Result<Completed, Error> {
         self.display.begin(label, jobs.len());
@@ -101,7 +101,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn complete(run: Run, engine: &Engine) -> Completed {
+fn complete(run: DriveRun, engine: &Engine) -> Completed {
     Completed {
         run,
         stats: engine.stats(),

@@ -1,6 +1,6 @@
 //! The requests of a run with their recorded predictions, as a trace file.
 
-use trail_cli::drive::{Job, Outcome};
+use trail_cli::drive::{RequestOutcome, TimedRequest};
 use trail_cli::{Error, OutputFile, Setup};
 use trail_probe::Prompt;
 use trail_simulator::Trace;
@@ -9,8 +9,8 @@ use trail_simulator::Trace;
 pub fn write(
     file: &OutputFile,
     setup: &Setup,
-    jobs: &[Job],
-    outcomes: &[Outcome],
+    jobs: &[TimedRequest],
+    outcomes: &[RequestOutcome],
 ) -> Result<(), Error> {
     let predictor = setup.predictor()?;
     let mut text = String::new();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
+use trail_cli::drive::{self, Display, TimedRequest};
 use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_platform::Rng;
 use trail_platform::rng::mix;
@@ -102,11 +102,11 @@ impl<'a> Answering<'a> {
         let mut jobs = Vec::new();
         for (index, prompt) in prompts {
             match self.request(*index, prompt)? {
-                Some(request) => jobs.push((*index, Job { request, arrival_s: 0.0 })),
+                Some(request) => jobs.push((*index, TimedRequest { request, arrival_s: 0.0 })),
                 None => notice(format_args!("prompt {index} fills the context: left out")),
             }
         }
-        let (indices, jobs): (Vec<usize>, Vec<Job>) = jobs.into_iter().unzip();
+        let (indices, jobs): (Vec<usize>, Vec<TimedRequest>) = jobs.into_iter().unzip();
         let engine = &self.engine;
         let answered = drive::on_wall(engine, &jobs, |progress| display.show(progress, engine))?;
         let mut collected = Collected::new(self.layers, self.setup.model.config.hidden_size);

@@ -9,14 +9,14 @@ use super::figures::Figures;
 use super::runner::Capacity;
 
 /// All runs.
-pub struct Report {
+pub struct SimulationReport {
     /// In the order they were made.
     pub figures: Vec<Figures>,
     /// By source, device and seed; of the runs whose load is a multiple.
     pub capacities: BTreeMap<String, Capacity>,
 }
 
-impl Report {
+impl SimulationReport {
     /// The JSON object: every run.
     pub fn json(&self) -> Value {
         let capacities: serde_json::Map<String, Value> = self

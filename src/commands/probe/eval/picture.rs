@@ -4,7 +4,7 @@ use trail_cli::Error;
 use trail_probe::Bins;
 use trail_training::evaluation::{AGES, Trace, countdown};
 
-use super::report::Report;
+use super::report::EvaluationReport;
 use crate::plot::{self, Curve, Panel};
 
 /// Steps of which the error is drawn, output tokens.
@@ -12,7 +12,7 @@ const STEPS: [usize; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 5
 
 /// Draws errors by age, what was said against what came, and bins said against true ones (TRAIL
 /// figure 4).
-pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Error> {
+pub fn draw(report: &EvaluationReport, bins: &Bins, traces: &[Trace]) -> Result<String, Error> {
     let curve = |name: &str, said: &dyn Fn(&Trace, usize) -> f32| Curve {
         name: name.into(),
         points: STEPS.windows(2).filter_map(|ends| error(traces, ends[0], ends[1], said)).collect(),

@@ -26,7 +26,7 @@ struct Ranking {
 }
 
 /// All figures.
-pub struct Report {
+pub struct EvaluationReport {
     model: String,
     layer: TapLayers,
     answers: usize,
@@ -48,16 +48,16 @@ pub struct Report {
     pub heat_map: Vec<Vec<u64>>,
 }
 
-impl Report {
+impl EvaluationReport {
     /// The figures of `traces`.
-    pub fn new(model: &str, probe: &Probe, traces: &[Trace]) -> Report {
+    pub fn new(model: &str, probe: &Probe, traces: &[Trace]) -> EvaluationReport {
         let bins = &probe.bins;
         let constant = best_constant(traces);
         let mae = |keep: &dyn Fn(&Trace, usize) -> bool| maes(traces, constant, keep);
         let refined = |trace: &Trace, step: usize| trace.refined[step];
         let all = mae(&|_, _| true);
         let same = |dtype| traces.iter().map(|trace| trace.same_bin[dtype]).sum::<usize>();
-        Report {
+        EvaluationReport {
             model: model.into(),
             layer: probe.layers,
             answers: traces.len(),

@@ -1,8 +1,8 @@
 //! Figures 3, 4 and 9: four policies in a burst.
 
 use super::{
-    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, Run, TTFT, Time, Trial, WIDE,
-    labelled, policies, quantile_ratios, scenario, scenario_of,
+    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, SimulationRun, TTFT, Time, Trial,
+    WIDE, labelled, policies, quantile_ratios, scenario, scenario_of,
 };
 
 const CONDITIONS: &str = "1,000 requests at once, true lengths (log-normal, median 850, 42 % at the \
@@ -118,7 +118,7 @@ pub const FIG4: Experiment = Experiment {
 const BINS: usize = 30;
 
 /// Share of requests by E2EL, %; all on one scale up to `longest` seconds.
-fn histogram(run: &Run, longest: f64) -> Vec<(f64, f64)> {
+fn histogram(run: &SimulationRun, longest: f64) -> Vec<(f64, f64)> {
     let mut counts = [0u32; BINS];
     for outcome in &run.outcomes {
         counts[((E2EL(outcome) / longest * BINS as f64) as usize).min(BINS - 1)] += 1;
