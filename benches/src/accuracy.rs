@@ -127,9 +127,9 @@ fn distributions(forward: &mut CpuForward, batch: &Batch) -> Vec<Vec<f64>> {
     let vocab = forward.model().config.vocab_size;
     let rows = forward.forward(batch, &[]).chunks_exact(vocab);
     rows.map(|logits| {
-        let most = logits.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(x.into()));
-        let sum: f64 = logits.iter().map(|&x| (f64::from(x) - most).exp()).sum();
-        logits.iter().map(|&x| f64::from(x) - most - sum.ln()).collect()
+        let max = logits.iter().fold(f64::NEG_INFINITY, |max, &x| max.max(x.into()));
+        let sum: f64 = logits.iter().map(|&x| (f64::from(x) - max).exp()).sum();
+        logits.iter().map(|&x| f64::from(x) - max - sum.ln()).collect()
     })
     .collect()
 }

@@ -34,13 +34,13 @@ const FLOOR: f32 = 1e-6;
 const SURPRISE: f32 = 0.05;
 
 /// Largest factor of the evidence of one observation, and its inverse.
-const MOST_EVIDENCE: f32 = 1e4;
+const MAX_EVIDENCE: f32 = 1e4;
 
 /// Least frequency of a bin that evidence is divided by.
 const LEAST_PRIOR: f32 = 0.01;
 
 /// Tokens since the last observation beyond which evidence does not grow.
-const MOST_TOKENS: u32 = 16;
+const MAX_TOKENS: u32 = 16;
 
 /// States whose masses are summed at once in the search for a quantile.
 const CHUNK: usize = 8;
@@ -223,7 +223,7 @@ impl TokenFilter {
             return None;
         }
         let age = age_class(generated);
-        let exponent = self.fit.evidence[age] * tokens.clamp(1, MOST_TOKENS) as f32;
+        let exponent = self.fit.evidence[age] * tokens.clamp(1, MAX_TOKENS) as f32;
         let sharpness = 1.0 / self.fit.temperature[age];
         let per_alive = 1.0 / (1.0 - self.before[edges[0]]).max(FLOOR);
         // Bins beyond the last have the factor 1. In whole blocks, for the compiler.
@@ -238,7 +238,7 @@ impl TokenFilter {
         for (block, priors) in blocks.iter_mut().zip(priors).take(p.len().div_ceil(LANES)) {
             for (factor, prior) in block.iter_mut().zip(priors) {
                 let log = log2(*factor) * sharpness - log2(*prior);
-                *factor = exp2(log * exponent).clamp(1.0 / MOST_EVIDENCE, MOST_EVIDENCE);
+                *factor = exp2(log * exponent).clamp(1.0 / MAX_EVIDENCE, MAX_EVIDENCE);
             }
         }
         Some(says)

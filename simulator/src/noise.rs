@@ -136,9 +136,9 @@ impl FromStr for Noise {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Noise, String> {
-        let number = |value: &str, least: f64, most: f64| match value.parse::<f64>() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(format!("'{value}' in noise '{text}': give a number from {least} to {most}")),
+        let number = |value: &str, min: f64, max: f64| match value.parse::<f64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(format!("'{value}' in noise '{text}': give a number from {min} to {max}")),
         };
         match text.split_once(':') {
             Some(("gaussian", sigma)) => Ok(Noise::Gaussian { sigma: number(sigma, 0.0, 1e6)? }),

@@ -70,8 +70,8 @@ impl fmt::Display for SimulationError {
                 write!(f, "request {id} arrives before the one in front of it: sort the requests")
             }
             SimulationError::Workers(workers) => {
-                let most = Simulation::MAX_WORKERS;
-                write!(f, "workers is {workers}: choose a number from 1 to {most}")
+                let max = Simulation::MAX_WORKERS;
+                write!(f, "workers is {workers}: choose a number from 1 to {max}")
             }
             SimulationError::Stalled => f.write_str("the policy runs none of the requests left"),
         }

@@ -134,8 +134,8 @@ mod tests {
         for length in [1, 2, 100, 399, 512] {
             for _ in 0..50 {
                 let near = set.near(length, &mut rng).remaining.len() as i64;
-                let most = if length == 512 { 120 } else { 12 };
-                assert!((near - i64::from(length)).abs() <= most, "{near} for {length}");
+                let max = if length == 512 { 120 } else { 12 };
+                assert!((near - i64::from(length)).abs() <= max, "{near} for {length}");
             }
         }
         let few = TraceSet::sorted(vec![recorded(3)]).expect("a trace");

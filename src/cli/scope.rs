@@ -202,11 +202,11 @@ fn refusal(id: &str, path: &[&str]) -> String {
 }
 
 /// Most commands that a refusal names.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 fn sentence(option: &str, readers: &[String], path: &[&str]) -> String {
-    let mut named = readers[..readers.len().min(MOST_NAMED)].join(", ");
-    if readers.len() > MOST_NAMED {
+    let mut named = readers[..readers.len().min(MAX_NAMED)].join(", ");
+    if readers.len() > MAX_NAMED {
         named += ", ...";
     }
     format!("--{option} is an option of {named}: {} does not read it", path.join(" "))

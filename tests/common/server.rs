@@ -164,9 +164,9 @@ impl Server {
     }
 
     /// Waits until the process has `most` open files or fewer.
-    pub(crate) fn wait_for_files(&self, most: usize) {
+    pub(crate) fn wait_for_files(&self, max: usize) {
         let start = Instant::now();
-        while self.files() > most {
+        while self.files() > max {
             assert!(start.elapsed() < Duration::from_secs(30), "{} files are open", self.files());
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -65,6 +65,7 @@ const BANNED: &[Banned] = &[
     everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
+    identifier("most", "max or MAX_", PENDING),
     identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
     identifier("ticket", "request status", &[]),

@@ -10,7 +10,7 @@ use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegme
 use trail_runtime::cuda::plan::{Chip, LaunchPlan, hopper};
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Most, Prepared};
+use super::cases::{Case, Limits, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// (Requests, context tokens) of the decode cases.
@@ -29,15 +29,15 @@ const CHUNKS: [(usize, usize); 8] = [
 ];
 
 /// All cases, none larger than `most`; none if no kernel supports this head dimension.
-pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
+pub fn attention(config: &ModelConfig, chip: &Chip, max: Limits) -> Vec<Box<dyn Case>> {
     if !attention::supports(config.head_dim) {
         return Vec::new();
     }
     let heads = heads(config);
-    let decode = |rows: usize, context: usize| (rows.min(most.rows), context.min(most.context));
+    let decode = |rows: usize, context: usize| (rows.min(max.rows), context.min(max.context));
     let chunk = |rows: usize, context: usize| {
-        let rows = rows.min(most.rows).min(most.context);
-        (rows, context.min(most.context - rows))
+        let rows = rows.min(max.rows).min(max.context);
+        (rows, context.min(max.context - rows))
     };
     let mut decodes = DECODES.map(|(rows, context)| decode(rows, context)).to_vec();
     let mut chunks = CHUNKS.map(|(rows, context)| chunk(rows, context)).to_vec();

@@ -267,7 +267,7 @@ impl Forecaster {
         let (limited_by, largest) = terms
             .iter()
             .copied()
-            .fold(("", 0.0), |most, term| if term.1 > most.1 { term } else { most });
+            .fold(("", 0.0), |max, term| if term.1 > max.1 { term } else { max });
         let overlapped = terms.iter().map(|(_, time)| (time / largest).powf(OVERLAP)).sum::<f64>();
         Forecast { seconds: largest * overlapped.powf(OVERLAP.recip()) + edge, limited_by }
     }

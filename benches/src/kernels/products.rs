@@ -14,7 +14,7 @@ use super::cases::{Case, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// Most rows with logits in one step.
-const MOST_LOGIT_ROWS: usize = 256;
+const MAX_LOGIT_ROWS: usize = 256;
 
 /// One product of one layer.
 struct Projection {
@@ -80,7 +80,7 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
     let hopper = chip.target == Some(Target::Sm90a);
     let mut plans = Vec::new();
     for (op, epilogue, features, width) in products {
-        if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
+        if epilogue == Epilogue::Logits && rows > MAX_LOGIT_ROWS {
             continue;
         }
         let product = Product { epilogue, rows, features, width };

@@ -28,8 +28,8 @@ fn assert_is_a_distribution(bins: Bins, q: &Distribution) {
     let count = bins.count();
     assert!(q.iter().all(|&q| q >= 0.0) && q[count..].iter().all(|&q| q == 0.0), "{q:?}");
     let length = bins.expected(&q.map(|q| q as f32)[..count]);
-    let (least, most) = (bins.midpoint(0) as f32, bins.midpoint(count - 1) as f32);
-    assert!((least * 0.999_999..=most * 1.000_001).contains(&length), "{length} tokens");
+    let (min, max) = (bins.midpoint(0) as f32, bins.midpoint(count - 1) as f32);
+    assert!((min * 0.999_999..=max * 1.000_001).contains(&length), "{length} tokens");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn it_is_the_definition() {
             _ => filter.observe(&mut q, tokens, generated, &p),
         };
         let mut bounded = steps;
-        bounded.iter_mut().for_each(|step| step.0 = step.0.min(MOST_TOKENS));
+        bounded.iter_mut().for_each(|step| step.0 = step.0.min(MAX_TOKENS));
         let expected = plain(&filter, &bounded[..end]);
         // Sums of at most 512 products in f32, and a floor of 1e-6.
         assert!((f64::from(remaining.mean) - expected).abs() < 0.01, "{remaining:?} {expected}");

@@ -98,8 +98,8 @@ impl Lifecycle {
 
     /// Ends the worst ranked requests that never ran while there are too many.
     fn shed(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
-        let Some(most) = self.shed_above else { return };
-        while scheduler.live() > most
+        let Some(max) = self.shed_above else { return };
+        while scheduler.live() > max
             && let Some(idx) = scheduler.worst_unstarted()
         {
             add(&self.counters.shed, 1);

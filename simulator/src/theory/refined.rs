@@ -66,12 +66,12 @@ impl Lengths {
 
     /// Mean response time of SRPT (Schrage and Miller 1966) for lengths with equal values.
     fn srpt(&self, lambda: f64) -> f64 {
-        let most = *self.0.keys().last().expect("a length");
+        let max = *self.0.keys().last().expect("a length");
         let (mut load, mut squares, mut longer) = (0.0, 0.0, 1.0);
         // Sum over each token's remainder of 1 / (1 - load of the lengths below it).
         let mut residence = 0.0;
         let mut mean = 0.0;
-        for length in 1..=most {
+        for length in 1..=max {
             let share = self.0.get(&length).copied().unwrap_or(0.0);
             let tokens = f64::from(length);
             let shorter = 1.0 - load;

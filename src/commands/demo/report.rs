@@ -196,10 +196,10 @@ impl DemoReport {
         let count = |field: fn(&Summary) -> f64| format!("{:.0}", mean(field));
         let ratios: Vec<Ratios> = cells.iter().flat_map(|cell| cell.ratios(policy)).collect();
         let [latency, ttft] = median(&ratios).map_or(["-".to_owned(), "-".to_owned()], |median| {
-            let [least, most] = spread(&ratios);
+            let [min, max] = spread(&ratios);
             let range = match ratios.len() {
                 1 => String::new(),
-                _ => format!(" ({least:.2}-{most:.2})"),
+                _ => format!(" ({min:.2}-{max:.2})"),
             };
             [format!("{:.2}x{range}", median.latency_mean), format!("{:.2}x", median.ttft_mean)]
         });

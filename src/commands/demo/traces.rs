@@ -15,7 +15,7 @@ pub fn write(
     let predictor = setup.predictor()?;
     let mut text = String::new();
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
-        let most = job.request.max_tokens as f32;
+        let max = job.request.max_tokens as f32;
         let prompt = Prompt::new(&job.request.prompt);
         let predicted = predictor.as_ref().and_then(|of| of.predict(&prompt)).map(|of| of.mean());
         let remaining: Vec<f32> = outcome.predictions.iter().map(|&(_, tokens)| tokens).collect();
@@ -25,7 +25,7 @@ pub fn write(
             prompt_tokens: job.request.prompt.len() as u32,
             output_tokens: outcome.tokens.len() as u32,
             // As the engine submits it.
-            r: predicted.map(|tokens| tokens.clamp(1.0, most)),
+            r: predicted.map(|tokens| tokens.clamp(1.0, max)),
             // By the wall clock some predictions come too late to be recorded one by one.
             remaining: Some(remaining).filter(|all| all.len() == outcome.tokens.len()),
         };

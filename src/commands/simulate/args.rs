@@ -167,9 +167,9 @@ impl SimulateArgs {
     fn source(&self) -> Result<RequestSource, Error> {
         if let Some(path) = &self.trace {
             let traces = read_traces(path)?;
-            let most = self.max_tokens.unwrap_or(512);
+            let max = self.max_tokens.unwrap_or(512);
             let longest = traces.iter().map(|trace| trace.output_tokens).max().unwrap_or(0);
-            let jobs: Vec<Job> = traces.iter().map(|trace| trace.job(most.max(longest))).collect();
+            let jobs: Vec<Job> = traces.iter().map(|trace| trace.job(max.max(longest))).collect();
             return Ok(RequestSource::Trace(jobs.into()));
         }
         let noise = match &self.noise_traces {

@@ -53,7 +53,7 @@ pub(super) fn sampling(rates: &Rates, plans: &[LaunchPlan], truncates: bool) -> 
         })
         .collect();
     let longest =
-        parts.iter().copied().fold(("", 0.0), |most, of| if of.1 > most.1 { of } else { most });
+        parts.iter().copied().fold(("", 0.0), |max, of| if of.1 > max.1 { of } else { max });
     Forecast { seconds: parts.iter().map(|of| of.1).sum(), limited_by: longest.0 }
 }
 

@@ -160,8 +160,8 @@ struct Steps {
 
 impl Steps {
     /// Takes at most `most` steps, until the engine is dropped.
-    fn run(mut self, most: u64) {
-        while self.step < most && self.take_submissions() {
+    fn run(mut self, max: u64) {
+        while self.step < max && self.take_submissions() {
             self.end_cancelled();
             self.execute();
             self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);

@@ -115,11 +115,11 @@ fn empty(engine: &Engine) {
 }
 
 /// More steps than any test needs.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 /// Steps until nothing is left to do.
 fn run_until_idle(engine: &mut SteppedEngine) {
-    let idle = (0..MOST_STEPS).any(|_| engine.step() == Ok(StepOutcome::Idle));
+    let idle = (0..MAX_STEPS).any(|_| engine.step() == Ok(StepOutcome::Idle));
     assert!(idle, "{} requests are left", engine.live());
 }
 

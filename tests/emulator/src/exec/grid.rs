@@ -140,13 +140,13 @@ impl Grid {
         let mut outcome = LaunchOutcome::default();
         let mut resident: Vec<Cluster> = Vec::new();
         let mut spare: Vec<Cluster> = Vec::new();
-        let most = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
+        let max = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
         let turn = if self.cooperative { COOPERATIVE_TURN } else { TURN };
         // A cluster that does not end lets one more in, since it may wait for it.
         let mut extra = 0;
         let mut spent = 0;
         loop {
-            while resident.len() < most + extra && !self.stop.load(Ordering::Relaxed) {
+            while resident.len() < max + extra && !self.stop.load(Ordering::Relaxed) {
                 let flat = next.fetch_add(1, Ordering::Relaxed);
                 if flat >= count {
                     break;

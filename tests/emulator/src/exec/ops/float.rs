@@ -121,10 +121,10 @@ fn single(opcode: &mut Opcode) -> Option<OperandShape> {
             {
                 f32::NAN
             } else {
-                most(a, b)
+                max(a, b)
             }),
             "min" => variants!(many, ftz, sat, (a, b), (f32, f32), least),
-            "max" => variants!(many, ftz, sat, (a, b), (f32, f32), most),
+            "max" => variants!(many, ftz, sat, (a, b), (f32, f32), max),
             "abs" => {
                 return Some(OperandShape::uniform(
                     variants!(many, ftz, sat, (a), (f32), |a: f32| a.abs()),
@@ -177,7 +177,7 @@ fn least(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn most(a: f32, b: f32) -> f32 {
+fn max(a: f32, b: f32) -> f32 {
     if a > b || b.is_nan() {
         a
     } else if a == b {
