@@ -69,7 +69,7 @@ impl LogFile {
         let Some(events) = &self.events else { return };
         match events.try_send(item) {
             Ok(()) => {}
-            // The writer has failed, and said so.
+            // The writer has failed, and reported it.
             Err(TrySendError::Disconnected(_)) => self.events = None,
             Err(TrySendError::Full(_)) => {
                 let name = &self.name;

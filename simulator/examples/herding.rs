@@ -333,8 +333,8 @@ mod tests {
         let [live, booked, stale, random] = [0, 1, 2, 5].map(|choice| misplaced(choice, 1, None));
         assert_eq!(live, 0.0, "who sees a free slot takes it");
         assert!(live <= booked && booked < stale && stale < random, "{booked} {stale} {random}");
-        let [four, told] = [None, Some(2_000_000)].map(|change_ns| misplaced(1, 4, change_ns));
+        let [four, eager] = [None, Some(2_000_000)].map(|change_ns| misplaced(1, 4, change_ns));
         assert!(four > booked, "four routers do not see each other's bookings");
-        assert!(told < four / 2.0, "{told} {four}");
+        assert!(eager < four / 2.0, "{eager} {four}");
     }
 }

@@ -51,8 +51,8 @@ impl Noise {
             Noise::Gaussian { sigma } => {
                 let mut rng = Rng::new(seed);
                 for job in jobs {
-                    let said = f64::from(job.output_tokens) + sigma * rng.normal();
-                    job.r = Some(said.clamp(1.0, f64::from(job.max_tokens)) as f32);
+                    let predicted = f64::from(job.output_tokens) + sigma * rng.normal();
+                    job.r = Some(predicted.clamp(1.0, f64::from(job.max_tokens)) as f32);
                 }
             }
             Noise::Rank { tau } => shuffle_to(*tau, jobs, seed),
@@ -94,9 +94,10 @@ fn shuffle_to(tau: f64, jobs: &mut [Job], seed: u64) {
     for _ in 0..20 {
         let portion = 0.5 * (low + high);
         shuffle_portion(portion, jobs, &order, mix(seed));
-        let said = jobs.iter().take(TAU_SAMPLE);
-        let pairs: Vec<(f64, f64)> =
-            said.map(|job| (f64::from(job.output_tokens), job.r.unwrap_or(0.0).into())).collect();
+        let predicted = jobs.iter().take(TAU_SAMPLE);
+        let pairs: Vec<(f64, f64)> = predicted
+            .map(|job| (f64::from(job.output_tokens), job.r.unwrap_or(0.0).into()))
+            .collect();
         if kendall_tau_b(&pairs) > tau { low = portion } else { high = portion }
     }
 }

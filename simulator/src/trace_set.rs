@@ -160,8 +160,8 @@ mod tests {
         assert!(set.recorded().len() >= 300 && DEMO.len() <= 300_000);
         for recorded in set.recorded() {
             let length = recorded.remaining.len();
-            for (generated, &said) in recorded.remaining.iter().enumerate() {
-                sum += f64::from((said - (length - generated) as f32).abs());
+            for (generated, &predicted) in recorded.remaining.iter().enumerate() {
+                sum += f64::from((predicted - (length - generated) as f32).abs());
                 count += 1;
             }
         }

@@ -143,8 +143,8 @@ fn last_orders(server: &mut Server, questions: &Questions) {
         }
     }
     drop(halves);
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
     assert!(begin.elapsed() < Duration::from_secs(DRAIN_SECONDS + 5), "{:?}", begin.elapsed());
 }
 

@@ -184,7 +184,7 @@ fn character(rest: &str) -> usize {
 }
 
 #[test]
-fn code_comments_and_strings_are_told_apart() {
+fn code_comments_and_strings_are_split() {
     let text = "let a = \"// no\"; // yes\nlet c = '\"'; /* one /* two */ */ f::<'a>();\n\
                 let r = r#\"raw \" // \n unsafe \"#; g();\n/// doc \"x\nlet s = \"a\\\"b\";";
     let lines = lines("a.rs", text);

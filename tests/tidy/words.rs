@@ -1,5 +1,5 @@
-//! Banned words in comments, documents, identifiers and string literals: home-made nouns and phrases
-//! for which the field has a term.
+//! Banned words in comments, documents, names and string literals: home-made nouns and phrases for
+//! which the field has a term.
 
 use crate::source::{self, Line};
 use crate::{Violation, tree};
@@ -68,6 +68,10 @@ const BANNED: &[Banned] = &[
     identifier("most", "max or MAX_", PENDING),
     identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
+    identifier("said", "predicted, output, message", PENDING),
+    identifier("told", "name the message", PENDING),
+    identifier("took", "elapsed", PENDING),
+    identifier("doing", "operation", &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/"]),
     identifier("ticket", "request status", &[]),
 ];
 

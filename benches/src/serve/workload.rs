@@ -20,8 +20,8 @@ pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<TimedRequest>, Optio
     for of in &predicted {
         let mut remaining = Vec::new();
         of.refined.fill(of.output_tokens, &mut remaining);
-        for (generated, said) in (0..).zip(&remaining) {
-            error += f64::from(said - (of.output_tokens - generated) as f32).abs();
+        for (generated, estimate) in (0..).zip(&remaining) {
+            error += f64::from(estimate - (of.output_tokens - generated) as f32).abs();
         }
         tokens += remaining.len();
         let mut rng = Rng::new(mix(args.seed as u64) ^ mix(of.id));

@@ -148,11 +148,11 @@ fn wrong_evidence_is_outweighed_later() {
     for generated in 1..40 {
         filter.observe(&mut q, 1, generated, &certain(0));
     }
-    let mut said = 0.0;
+    let mut predicted = 0.0;
     for generated in 40..80 {
-        said = filter.observe(&mut q, 1, generated, &certain(5)).0.mean;
+        predicted = filter.observe(&mut q, 1, generated, &certain(5)).0.mean;
     }
-    assert!((said - 281.6).abs() < 30.0, "{said}");
+    assert!((predicted - 281.6).abs() < 30.0, "{predicted}");
 }
 
 #[test]

@@ -154,8 +154,8 @@ fn search<L: Learner>(
 
 /// Kendall's tau-b of what `predictor` says of `examples` and their lengths.
 fn tau_b(predictor: &Predictor, examples: &[Example]) -> f64 {
-    let said = |of: &Example| f64::from(predictor.of_features(&of.inputs).mean());
-    let pairs: Vec<_> = examples.iter().map(|of| (said(of), f64::from(of.tokens))).collect();
+    let predicted = |of: &Example| f64::from(predictor.of_features(&of.inputs).mean());
+    let pairs: Vec<_> = examples.iter().map(|of| (predicted(of), f64::from(of.tokens))).collect();
     kendall_tau_b(&pairs)
 }
 

@@ -238,8 +238,8 @@ impl<'a> Trainer<'a> {
                 total += weight;
                 loss -= weight * f64::from(log_p[bin]);
                 let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
-                let said = self.recipe.bins.expected(&p);
-                error += weight * f64::from((said - of.remaining as f32).abs());
+                let predicted = self.recipe.bins.expected(&p);
+                error += weight * f64::from((predicted - of.remaining as f32).abs());
                 correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }
         }

@@ -211,9 +211,10 @@ impl Tokenizer {
 pub(super) fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     // A panic leaves no state behind: the crate's caches ignore a poisoned lock.
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        format!("a rule of the tokenizer is not applicable ({})", said.replace('\n', " "))
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message =
+            message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        format!("a rule of the tokenizer is not applicable ({})", message.replace('\n', " "))
     })
 }
 
