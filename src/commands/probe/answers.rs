@@ -13,8 +13,11 @@ use trail_training::{Answer, Collected};
 use super::activations::{Activations, sample_rows};
 use crate::prompts::Prompt;
 
-/// Most prompts of a run, and tokens of an answer.
-const MANY: usize = 1 << 24;
+/// Maximum number of prompts of a run.
+const MAX_PROMPTS: usize = 1 << 24;
+
+/// Maximum number of tokens of an answer.
+const MAX_TOKENS: i64 = 1 << 24;
 
 /// Options of the answers.
 #[derive(Args, Clone, Debug)]
@@ -24,7 +27,7 @@ pub struct AnswerArgs {
     pub first: usize,
     /// Most output tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..=MANY as i64))]
+        value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS))]
     pub max_tokens: u32,
     /// Temperature of the answers
     #[arg(long, default_value_t = 1.0, value_parser = temperature)]
@@ -58,7 +61,7 @@ impl AnswerArgs {
 
 /// Parses `--requests`.
 pub fn requests(text: &str) -> Result<usize, String> {
-    count::<MANY>(text)
+    count::<MAX_PROMPTS>(text)
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
