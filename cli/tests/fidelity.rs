@@ -65,7 +65,7 @@ fn run_engine(
     let mut engine = setup
         .stepped_engine_with(args, policy, jobs.len(), None, clock.clone())
         .expect("an engine");
-    let run = drive::on_steps(&mut engine, &clock, jobs, |_, _| {}).expect("a run");
+    let run = drive::run_on_step_clock(&mut engine, &clock, jobs, |_, _| {}).expect("a run");
     (run, engine.stats())
 }
 

@@ -168,7 +168,7 @@ impl Bench<'_> {
         let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
-        let driven = drive::on_wall(engine, &self.jobs, |progress| {
+        let driven = drive::run_on_wall_clock(engine, &self.jobs, |progress| {
             peak.sample(&engine.stats());
             display.show(progress, engine);
         })?;

@@ -1,8 +1,8 @@
 //! Runs one workload on one engine: submits at the arrival times, collects the events.
 //!
-//! By the wall clock the engine has its own thread ([`on_wall`]). By simulated time ([`on_steps`])
-//! one thread does it all: submit what has arrived, step the engine, time-stamp the tokens; an idle
-//! engine advances the clock to the next arrival.
+//! By the wall clock the engine has its own thread ([`run_on_wall_clock`]). By simulated time
+//! ([`run_on_step_clock`]) one thread does it all: submit what has arrived, step the engine,
+//! time-stamp the tokens; an idle engine advances the clock to the next arrival.
 
 mod clock_fit;
 mod outcome;
@@ -54,7 +54,7 @@ pub struct DriveRun {
 
 /// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each
 /// poll.
-pub fn on_wall(
+pub fn run_on_wall_clock(
     engine: &Engine,
     jobs: &[TimedRequest],
     mut show: impl FnMut(&Progress),
@@ -73,7 +73,7 @@ pub fn on_wall(
 
 /// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at
 /// each step.
-pub fn on_steps(
+pub fn run_on_step_clock(
     engine: &mut SteppedEngine,
     clock: &StepClock,
     jobs: &[TimedRequest],

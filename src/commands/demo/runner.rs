@@ -68,8 +68,9 @@ impl<'a> Runner<'a> {
         let completed = match timing {
             Timing::Wall => {
                 let engine = setup.engine_with(args, policy, jobs.len(), log)?;
-                let run =
-                    drive::on_wall(&engine, jobs, |progress| display.show(progress, &engine))?;
+                let run = drive::run_on_wall_clock(&engine, jobs, |progress| {
+                    display.show(progress, &engine)
+                })?;
                 complete(run, &engine)
             }
             Timing::Steps(cost) => {
@@ -79,7 +80,7 @@ impl<'a> Runner<'a> {
                 let show = |progress: &drive::Progress, engine: &Engine| {
                     display.show(progress, engine);
                 };
-                let run = drive::on_steps(&mut engine, &clock, jobs, show)?;
+                let run = drive::run_on_step_clock(&mut engine, &clock, jobs, show)?;
                 complete(run, &engine)
             }
         };

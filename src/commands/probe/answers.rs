@@ -111,7 +111,8 @@ impl<'a> Answering<'a> {
         }
         let (indices, jobs): (Vec<usize>, Vec<TimedRequest>) = jobs.into_iter().unzip();
         let engine = &self.engine;
-        let answered = drive::on_wall(engine, &jobs, |progress| display.show(progress, engine))?;
+        let answered =
+            drive::run_on_wall_clock(engine, &jobs, |progress| display.show(progress, engine))?;
         let mut collected = Collected::new(self.layers, self.setup.model.config.hidden_size);
         let mut rng = Rng::new(self.args.seed ^ mix(indices.first().map_or(0, |&i| i as u64)));
         for ((index, job), outcome) in indices.iter().zip(jobs).zip(answered.outcomes) {
