@@ -6,7 +6,7 @@
 //! its length, or others (`--noise`). All runs have the same requests.
 
 mod report;
-mod workload;
+mod requests;
 
 use clap::Args;
 use trail_cli::drive::{self, Display, TimedRequest};
@@ -77,7 +77,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<B
         None => Setup::load(model)?,
     };
     let setup = setup.replaying();
-    let (jobs, replayed_mae) = workload::jobs(args, &setup.model.config);
+    let (jobs, replayed_mae) = requests::jobs(args, &setup.model.config);
     let loads = match args.burst {
         Some(_) => vec![None],
         None => args.loads.iter().copied().map(Some).collect(),
