@@ -47,6 +47,7 @@ const BANNED: &[Banned] = &[
     everywhere("at the host", "\"in host memory\" or \"on the host\""),
     everywhere("by itself", "\"alone\", \"without ...\" or nothing"),
     everywhere("comes by", "\"occurs\" or \"arrives through\""),
+    pending("company", "\"other requests\" or \"other rows\""),
     everywhere("door", "queue, inbox or ring"),
     everywhere("doors", "queues, inbox or rings"),
     everywhere("for ever", "\"without bound\" or \"forever\""),

@@ -228,7 +228,7 @@ fn logits_match_the_reference() {
 }
 
 #[test]
-fn bits_do_not_depend_on_chunks_company_threads_or_layout() {
+fn bits_do_not_depend_on_chunks_other_requests_threads_or_layout() {
     let lens = [61, 37, 50];
     for (seed, model) in models().iter().enumerate() {
         for way in ways(model) {
