@@ -166,8 +166,8 @@ impl TokenFilter {
         self.observe(q, 1, generated, p)
     }
 
-    /// Multiplies the state `q` `[states]` by the evidence `p` `[bins]` after `generated` tokens,
-    /// of which `tokens` are new.
+    /// Multiplies the state `q` `[states]` by the evidence `p` `[bins]` after `generated` tokens;
+    /// the last `tokens` are new.
     pub fn observe(
         &self,
         q: &mut [f32],
@@ -245,7 +245,7 @@ impl TokenFilter {
     }
 
     /// Multiplies every state by the factor of its bin, above the floor. Returns the remaining
-    /// tokens, and the mass of each bin, of which the state's factor brings the sum to 1.
+    /// tokens, and the mass of each bin; the state's factor scales the sum to 1.
     fn weigh(
         &self,
         q: &mut [f32],
@@ -284,7 +284,7 @@ impl TokenFilter {
     }
 }
 
-/// The state at which the masses `q`, of which each bin has `masses`, reach `wanted`.
+/// The state at which the sum of the masses `q` reaches `wanted`; `masses`: sum of each bin.
 fn reached(q: &[f32], edges: &Edges, masses: &[f32], mut wanted: f32) -> usize {
     for (bin, &mass) in masses.iter().enumerate() {
         if wanted <= mass && mass > 0.0 {

@@ -38,7 +38,7 @@ pub struct NewRequest {
     pub generated: u32,
     /// Time of arrival, seconds on the caller's clock. The order of arrival is that of submission.
     pub arrival_s: f64,
-    /// Output tokens expected by a prompt-only predictor, if there is one.
+    /// Output tokens expected by a prompt-only predictor, if any.
     pub initial_prediction: Option<f32>,
     /// True number of output tokens, known in replays and simulations.
     pub true_length: Option<u32>,

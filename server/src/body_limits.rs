@@ -221,7 +221,7 @@ impl BodyPermit {
     }
 }
 
-/// Runs `job` on a thread of its own: a priority, once lowered, cannot be raised again, so it must
+/// Runs `job` on a new thread: a priority, once lowered, cannot be raised again, so it must
 /// not be lowered on a thread of the pool.
 fn at_low_priority(job: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
     let thread = std::thread::Builder::new().name("trail-body_limits".into());

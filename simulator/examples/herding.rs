@@ -8,9 +8,9 @@
 //! Each of WORKERS (100) has 16 slots and a queue, first in, first out. Requests arrive at random
 //! routers, by Poisson, at LOAD (0.95) of what the slots can serve; a request takes a slot for 10 s
 //! in the mean, exponentially, and the router knows its length. Every worker reports each 50 ms, at
-//! a phase of its own, and with CHANGE_MS also so long after a request came or went, 5 ms after its
-//! last report at the soonest. All routers hear a report at once, and nothing else takes time. 10
-//! minutes of simulated time for each seed, of which the first 2 are not counted.
+//! its own phase, and with CHANGE_MS also so long after a request came or went, 5 ms after its last
+//! report at the soonest. All routers hear a report at once, and nothing else takes time. 10
+//! minutes of simulated time for each seed; the first 2 are not counted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

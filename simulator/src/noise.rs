@@ -23,7 +23,7 @@ pub enum Noise {
         /// Standard deviation, tokens.
         sigma: f64,
     },
-    /// One prediction a request: the lengths, of which a portion is shuffled so that predictions
+    /// One prediction a request: the lengths, with a portion shuffled so that predictions
     /// and lengths have this rank correlation (Learning to Rank, figure 2b).
     Rank {
         /// Kendall's tau-b.

@@ -22,7 +22,7 @@ pub struct Simulation {
     pub model: StepModel,
     /// Longest gap between two tokens that prefill may cause; zero for no bound.
     pub max_gap: Duration,
-    /// Workers, each with a scheduler and a model of its own. A job goes to the worker with the
+    /// Workers, each with its own scheduler and model. A job goes to the worker with the
     /// fewest jobs, queued and running, on its arrival (ELIS, section 4.1); ties to the first.
     pub workers: u32,
 }

@@ -78,7 +78,7 @@ impl<F: Fn(&Completed) -> bool> Observer for Classes<F> {
     }
 }
 
-/// Every queue, with a seed of its own, so that deviations are independent.
+/// Every queue, with its own seed, so that deviations are independent.
 fn queues() -> impl Iterator<Item = (Queue, u64)> {
     let points = Predictor::ALL.into_iter().flat_map(|predictor| {
         let shares = SHARES.into_iter();

@@ -51,29 +51,36 @@ const BANNED: &[Banned] = &[
     everywhere("door", "queue, inbox or ring"),
     everywhere("doors", "queues, inbox or rings"),
     everywhere("for ever", "\"without bound\" or \"forever\""),
+    pending("if there is one", "\"if any\", \"if present\" or \"optional\""),
     everywhere("is told", "\"receives\" or \"is notified of\""),
     everywhere("lest", "\"so that ... not\""),
+    pending("lie in", "\"are in\""),
+    pending("lies in", "\"is in\""),
     everywhere("mourner", "panic guard"),
     everywhere("nobody", "name what does not: \"no thread\", \"no caller\""),
+    pending("of its own", "\"its own\", \"separate\" or \"dedicated\""),
     everywhere("of them", "name what: \"two requests\", \"all blocks\""),
+    pending("of which", "\"whose\", \"where\" or two sentences"),
     everywhere("seat", "batch index"),
     everywhere("seats", "batch indices"),
     everywhere("stand in", "\"emulator\" or \"substitute\""),
     everywhere("stands for", "\"means\" or \"represents\""),
+    pending("the host's", "\"host\" as an adjective: \"host memory\""),
     everywhere("twin", "reference"),
     everywhere("twins", "references"),
     everywhere("under way", "\"in flight\" or \"in progress\""),
+    pending("who would", "\"requests that would\""),
     everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
+    identifier("doing", "operation", &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/"]),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
-    identifier("most", "max or MAX_", PENDING),
     identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
+    identifier("most", "max or MAX_", PENDING),
     identifier("said", "predicted, output, message", PENDING),
+    identifier("ticket", "request status", &[]),
     identifier("told", "name the message", PENDING),
     identifier("took", "elapsed", PENDING),
-    identifier("doing", "operation", &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/"]),
-    identifier("ticket", "request status", &[]),
 ];
 
 /// First words that make a comment a question or a riddle instead of a statement.
@@ -247,6 +254,11 @@ mod tests {
             [2, 3]
         );
         assert_eq!(lines("a.md", "Computed\nanew, `Doors` too."), [2, 2]);
+        assert_eq!(
+            lines("a.rs", "/// The probe, if there is one, lies in\n/// the host's memory."),
+            [1, 1, 2]
+        );
+        assert_eq!(lines("a.rs", "const MOST_ROWS: u8 = 1;\nlet took = said;"), [1, 2, 2]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<B
     Ok(BenchReport { json: comparison.json(), text: comparison.text() })
 }
 
-/// The workload; each run has an engine of its own.
+/// The workload; each run has its own engine.
 struct Bench<'a> {
     args: &'a ServeArgs,
     setup: &'a Setup,

@@ -73,7 +73,7 @@ fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
     answers.into_values().collect()
 }
 
-/// Fits to answers of so many `lengths`, of which those that were cut count as the longest, and to
+/// Fits to answers of these `lengths`, where answers that were cut count as the longest, and to
 /// what was `observed`.
 fn fit(bins: Bins, lengths: &[u32], observed: &[Observed]) -> Fit {
     let mut fit = Fit {

@@ -1,6 +1,6 @@
 //! An MLP while it is trained, the probe's or a length predictor's: forward, gradient, AdamW.
 //!
-//! Parameters lie in one vector, in the order of [`trail_probe::Weights`]: the optimizer is one
+//! Parameters are one vector, in the order of [`trail_probe::Weights`]: the optimizer is one
 //! loop over it.
 //!
 //! Source: TRAIL section 3.1 (shape, cross-entropy over bins, AdamW); Loshchilov and Hutter,

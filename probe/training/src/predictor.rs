@@ -1,8 +1,8 @@
 //! Training of a prompt-only length predictor: a head over features of the prompt.
 //!
-//! A bag of tokens has a linear head (`sparse`); features of which every one has a value, a
-//! prompt's length or an embedding, have a linear head or an MLP (`dense`). Each setting is
-//! tried, and the epoch and setting with the least validation loss are kept.
+//! A bag of tokens has a linear head (`sparse`); dense features, a prompt's length or an embedding,
+//! have a linear head or an MLP (`dense`). Each setting is tried, and the epoch and setting with
+//! the least validation loss are kept.
 
 mod dense;
 mod sparse;

@@ -1,4 +1,4 @@
-//! Training of one probe: epochs of AdamW over shuffled examples, of which the best is kept.
+//! Training of one probe: epochs of AdamW over shuffled examples; the best epoch is kept.
 //!
 //! Every epoch depends on the seed, its number and the state alone, so that a training that was
 //! stopped between two epochs ends with the weights of one that was not.

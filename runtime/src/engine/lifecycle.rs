@@ -30,7 +30,7 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Room for `max_requests` requests, of which `segments` can end in one step, and the number
+    /// Room for `max_requests` requests, where up to `segments` end in one step, and the number
     /// above which some are shed. `watch` sees the predictions of every complete answer.
     pub(super) fn new(
         (max_requests, shed_above): (usize, Option<usize>),

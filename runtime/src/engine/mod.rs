@@ -144,7 +144,7 @@ impl Engine {
         self.predictor.as_ref().is_some_and(|predictor| predictor.is_slow())
     }
 
-    /// The predictor of first lengths, if there is one.
+    /// The predictor of first lengths, if any.
     pub fn predictor(&self) -> Option<&dyn LengthPredictor> {
         self.predictor.as_deref()
     }

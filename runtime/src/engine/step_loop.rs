@@ -254,7 +254,7 @@ impl StepLoop {
         self.step_times.record(rows, elapsed_ns);
         self.prefill_pace.record(prefill, elapsed_ns);
         self.scheduler.collected(step, now_ns, elapsed_ns);
-        // The step launched after it, if there is one, starts now.
+        // The step launched after it, if any, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];
         next.begin_ns = next.begin_ns.max(now_ns);
         add(&self.counters.steps, 1);

@@ -17,7 +17,7 @@ const GUARD: usize = 256;
 /// out is seen.
 const POISON: u8 = 0xff;
 
-/// A device and a stream of its own.
+/// A device and a stream for one test.
 pub struct Bench {
     /// The device.
     pub device: Arc<Device>,

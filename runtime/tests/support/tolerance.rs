@@ -26,7 +26,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// Of passes over these `tokens`, of which the reference made `traces`.
+    /// Of passes over these `tokens`, for which the reference made `traces`.
     pub fn new(model: &Model, tokens: &[&[u32]], traces: &[Trace]) -> Tolerance {
         let noisy = Reference::new(&noisy(model));
         let mut tolerance = Tolerance { h: vec![0.0; model.config.num_layers], logit: 0.0 };

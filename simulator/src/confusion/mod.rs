@@ -164,7 +164,7 @@ impl Confusion {
     }
 
     /// Counts for the true bin `bin`, summed over all previously predicted bins: for a pair without
-    /// counts of its own. Late counts if there are no early ones.
+    /// counts. Late counts if there are no early ones.
     fn pooled(&self, bin: usize, generated: u32) -> Row {
         let sum = |state: fn(usize, usize) -> State| {
             let rows = (0..BINS).filter_map(|predicted| self.rows.get(&state(bin, predicted)));

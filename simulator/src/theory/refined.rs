@@ -215,7 +215,7 @@ fn dot(a: &Bins, b: &Bins) -> f64 {
 mod tests {
     use super::*;
 
-    /// A job in one bin is a class of its own: with two lengths, one in bin 0 and one in bin 9 to
+    /// A job in one bin is a separate class: with two lengths, one in bin 0 and one in bin 9 to
     /// 0, levels are known by hand.
     #[test]
     fn levels_of_exact_predictions() {

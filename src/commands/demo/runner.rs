@@ -1,4 +1,4 @@
-//! Runs of the demonstration, each on an engine of its own.
+//! Runs of the demonstration, each on its own engine.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub struct Completed {
     pub kv_blocks: usize,
 }
 
-/// Runs workloads, each on an engine of its own.
+/// Runs workloads, each on its own engine.
 pub struct Runner<'a> {
     setup: &'a Setup,
     engine: &'a EngineArgs,

@@ -1,7 +1,7 @@
 //! Forecasts of kernels whose time is not that of a loop of products: the sampler, the merge of
-//! split attention, embedding, tap, and the head of a step. Their times are chains: loads of which
-//! each waits for the one before, barriers, additions in a fixed order. The chains were counted in
-//! the sources, and are beside the kernel here; they do not come from the report.
+//! split attention, embedding, tap, and the head of a step. Their times are chains: loads that each
+//! wait for the one before, barriers, additions in a fixed order. The chains were counted in the
+//! sources, and are beside the kernel here; they do not come from the report.
 
 use trail_runtime::cuda::plan::sampling::SUM_TOKENS;
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};

@@ -78,8 +78,8 @@ impl SimEngine {
         self.thread.is_finished()
     }
 
-    /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if there is
-    /// one, and the events.
+    /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if any, and
+    /// the events.
     pub fn submit(
         &self,
         request: Request,

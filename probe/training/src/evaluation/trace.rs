@@ -11,7 +11,7 @@ const PASS_ROWS: usize = 96;
 pub struct Predictors<'a> {
     /// The probe.
     pub probe: &'a Probe,
-    /// The prompt-only predictor over the prompt's tokens, if there is one.
+    /// The prompt-only predictor over the prompt's tokens, if any.
     pub predictor: Option<&'a dyn LengthPredictor>,
     /// The probe's head in each of [`HeadDtype::ALL`].
     heads: [Head; HeadDtype::ALL.len()],

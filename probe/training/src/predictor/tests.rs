@@ -19,7 +19,7 @@ fn objectives() -> [Objective; 4] {
     ]
 }
 
-/// Prompts of three tokens, the last of which says if the answer has 400 tokens or 30.
+/// Prompts of three tokens; the last one decides if the answer has 400 tokens or 30.
 fn prompts(features: &Features, count: usize, rng: &mut Rng) -> Vec<Example> {
     let one = |_| {
         let is_long = rng.below(2) == 0;

@@ -128,8 +128,8 @@ fn answers(engine: &Engine) -> Vec<(Vec<u32>, FinishReason)> {
     handles.into_iter().map(answer).collect()
 }
 
-/// Answers of an engine to which all requests are submitted before its first step. An engine with a
-/// thread of its own may begin before the last is there, and evicts as the arrivals fall.
+/// Answers of an engine to which all requests are submitted before its first step. An engine with
+/// its own thread may begin before the last is there, and evicts as the arrivals fall.
 fn answers_at_once(engine: &mut SteppedEngine) -> Vec<(Vec<u32>, FinishReason)> {
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     run_until_idle(engine);

@@ -7,7 +7,7 @@ use trail_training::evaluation::{AGES, Trace, countdown};
 use super::report::EvaluationReport;
 use crate::plot::{self, Curve, Panel};
 
-/// Steps of which the error is drawn, output tokens.
+/// Steps whose error is drawn, output tokens.
 const STEPS: [usize; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 511];
 
 /// Draws errors by age, predictions against what came, and predicted bins against true ones (TRAIL

@@ -8,8 +8,7 @@ use super::{
 const CONDITIONS: &str = "1,000 requests at once, true lengths (log-normal, median 850, 42 % at the \
     cap of 1,024: assumed), slices of 5 tokens, Llama-3.2-1B on an L4 (roofline), 256 sequences, 512 \
     tokens a step; the KV of a preempted request stays while it fits (461k tokens), where the \
-    paper's vLLM recomputes it; wide: lengths of which half are at the cap and a quarter below 100 \
-    tokens";
+    paper's vLLM recomputes it; wide: half of the lengths are at the cap, a quarter below 100 tokens";
 
 fn grid() -> Vec<Trial> {
     let trial = |(label, policy): (&str, _)| Trial {

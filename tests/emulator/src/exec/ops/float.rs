@@ -1,4 +1,4 @@
-//! f32 and f64 arithmetic. What PTX calls approximate is computed with the host's functions and is
+//! f32 and f64 arithmetic. What PTX calls approximate is computed with functions of the host and is
 //! closer to the true value than a device's; `.ftz` flushes operands and result.
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
@@ -187,7 +187,7 @@ fn max(a: f32, b: f32) -> f32 {
     }
 }
 
-/// `fma.rn.f32`: by the host's instruction where it has one.
+/// `fma.rn.f32`: by the instruction of the host where it has one.
 fn fused() -> Body {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx2") {
