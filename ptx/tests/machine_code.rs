@@ -51,7 +51,7 @@ const GATES: &[Gate] = &[
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
     gate(("tiled_", "_256"), "instructions_per_product", 1.95, 1.95),
-    // A unit has half of the products of the tile of 256, and as many instructions of its own.
+    // A unit has half of the products of the tile of 256, and as many other instructions.
     gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
