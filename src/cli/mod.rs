@@ -161,7 +161,7 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_args(option).mut_subcommands(with_negative_numbers)
 }
 
-/// Parses the arguments, of which the first is the program's name, and the options of `serve` in
+/// Parses the arguments, which begin with the program's name, and the options of `serve` in
 /// its file and the environment.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
     if let Some(help) = help_of_experts(arguments) {

@@ -48,7 +48,7 @@ fn help(command: &str, all: bool) -> (String, usize) {
 
 #[test]
 fn help_shows_what_a_user_chooses() {
-    for (command, most) in [
+    for (command, max) in [
         ("", 40),
         ("serve", 40),
         ("pull", 15),
@@ -59,7 +59,7 @@ fn help_shows_what_a_user_chooses() {
         ("probe inspect", 15),
     ] {
         let (text, options) = help(command, false);
-        assert!(options <= most && options > 2, "{command}: {options} options\n{text}");
+        assert!(options <= max && options > 2, "{command}: {options} options\n{text}");
         assert!(!text.contains("--prefill-weight"), "{command}");
     }
 }

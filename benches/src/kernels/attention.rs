@@ -10,7 +10,7 @@ use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegme
 use trail_runtime::cuda::plan::{Chip, LaunchPlan, hopper};
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Most, Prepared};
+use super::cases::{Case, Limits, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// (Requests, context tokens) of the decode cases.
@@ -29,15 +29,15 @@ const CHUNKS: [(usize, usize); 8] = [
 ];
 
 /// All cases, none larger than `most`; none if no kernel supports this head dimension.
-pub fn attention(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
+pub fn attention(config: &ModelConfig, chip: &Chip, max: Limits) -> Vec<Box<dyn Case>> {
     if !attention::supports(config.head_dim) {
         return Vec::new();
     }
     let heads = heads(config);
-    let decode = |rows: usize, context: usize| (rows.min(most.rows), context.min(most.context));
+    let decode = |rows: usize, context: usize| (rows.min(max.rows), context.min(max.context));
     let chunk = |rows: usize, context: usize| {
-        let rows = rows.min(most.rows).min(most.context);
-        (rows, context.min(most.context - rows))
+        let rows = rows.min(max.rows).min(max.context);
+        (rows, context.min(max.context - rows))
     };
     let mut decodes = DECODES.map(|(rows, context)| decode(rows, context)).to_vec();
     let mut chunks = CHUNKS.map(|(rows, context)| chunk(rows, context)).to_vec();
@@ -120,7 +120,7 @@ impl Case for Decode {
             kv: Paged::new(memory, plan.heads, *rows, *context)?,
             q: memory.random(rows * plan.heads.row())?,
             position: memory.of(&vec![*context as i32 - 1; *rows])?,
-            slot: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
+            batch_idx: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
             out: memory.zeros(rows * plan.heads.row() * 2)?,
             partial_out: memory.zeros(plan.partial_out * 4)?,
             partial_sums: memory.zeros(plan.partial_sums * 4)?,
@@ -135,7 +135,7 @@ struct DecodeBuffers<'a> {
     kv: Paged,
     q: Buffer,
     position: Buffer,
-    slot: Buffer,
+    batch_idx: Buffer,
     out: Buffer,
     partial_out: Buffer,
     partial_sums: Buffer,
@@ -148,7 +148,7 @@ impl Prepared for DecodeBuffers<'_> {
         let rows = DecodeRows {
             q: self.q.at(memory),
             position: self.position.at(memory),
-            batch_idx: self.slot.at(memory),
+            batch_idx: self.batch_idx.at(memory),
             out: self.out.at(memory),
             partial_out: self.partial_out.at(memory),
             partial_sums: self.partial_sums.at(memory),
@@ -330,16 +330,16 @@ struct Paged {
 }
 
 impl Paged {
-    /// A pool for `slots` requests with `tokens` tokens each.
+    /// A pool for `requests` requests with `tokens` tokens each.
     fn new(
         memory: &Memory,
         heads: Heads,
-        slots: usize,
+        requests: usize,
         tokens: usize,
     ) -> Result<Paged, Box<dyn Error>> {
         let max_blocks = tokens.div_ceil(BLOCK_TOKENS);
         let layer = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
-        let blocks = slots * max_blocks;
+        let blocks = requests * max_blocks;
         let layers = memory.copies(blocks * layer * 2);
         let elements = blocks * layers * layer;
         let pool = memory.random(elements)?;

@@ -14,7 +14,7 @@ use trail_runtime::cuda::Device;
 const DRAWN: usize = 1 << 20;
 /// Most copies of one operand. An operand so small that this many stay in L2 is not bound by
 /// reading.
-const MOST_COPIES: usize = 64;
+const MAX_COPIES: usize = 64;
 
 /// Allocator of one device.
 pub struct Memory<'a> {
@@ -66,7 +66,7 @@ impl<'a> Memory<'a> {
     /// Number of operands of `bytes` bytes that are together several times as large as L2.
     pub fn copies(&self, bytes: usize) -> usize {
         let enough = 4 * self.device.chip().l2_bytes as usize;
-        enough.div_ceil(bytes).clamp(1, MOST_COPIES)
+        enough.div_ceil(bytes).clamp(1, MAX_COPIES)
     }
 
     /// Sets `buffer` to zeros.

@@ -14,7 +14,7 @@ use super::cases::{Case, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// Most rows with logits in one step.
-const MOST_LOGIT_ROWS: usize = 256;
+const MAX_LOGIT_ROWS: usize = 256;
 
 /// One product of one layer.
 struct Projection {
@@ -80,7 +80,7 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
     let hopper = chip.target == Some(Target::Sm90a);
     let mut plans = Vec::new();
     for (op, epilogue, features, width) in products {
-        if epilogue == Epilogue::Logits && rows > MOST_LOGIT_ROWS {
+        if epilogue == Epilogue::Logits && rows > MAX_LOGIT_ROWS {
             continue;
         }
         let product = Product { epilogue, rows, features, width };
@@ -132,7 +132,7 @@ struct Buffers<'a> {
     gamma: Buffer,
     kv_pool: Buffer,
     position: Buffer,
-    slot: Buffer,
+    batch_idx: Buffer,
     block_table: Buffer,
     rope_freqs: Buffer,
 }
@@ -166,7 +166,7 @@ impl<'a> Buffers<'a> {
             gamma: memory.random(product.features)?,
             kv_pool: memory.zeros(pool * 2)?,
             position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
-            slot: memory.of(&vec![0_i32; rows])?,
+            batch_idx: memory.of(&vec![0_i32; rows])?,
             block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
             rope_freqs: memory.of(&launch::rope_freqs(&frequencies))?,
         })
@@ -178,7 +178,7 @@ impl<'a> Buffers<'a> {
             q: self.out.at(memory),
             kv_pool: self.kv_pool.at(memory),
             position: self.position.at(memory),
-            batch_idx: self.slot.at(memory),
+            batch_idx: self.batch_idx.at(memory),
             block_table: self.block_table.at(memory),
             rope_freqs: self.rope_freqs.at(memory),
             terms: launch::HeadTerms::default(),

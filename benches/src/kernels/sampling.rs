@@ -11,7 +11,7 @@ use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Most, Prepared};
+use super::cases::{Case, Limits, Prepared};
 use super::memory::{Buffer, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
@@ -19,32 +19,36 @@ const ROWS: [usize; 3] = [1, 64, 256];
 const PEAK: f32 = 18.0;
 
 /// Greedy and top-p sampling of at most `most.rows` rows, top-p with and without teams of blocks.
-pub fn sampling(config: &ModelConfig, chip: &Chip, most: Most) -> Vec<Box<dyn Case>> {
+pub fn sampling(config: &ModelConfig, chip: &Chip, max: Limits) -> Vec<Box<dyn Case>> {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let top_p = SamplingParams { top_p: 0.95, ..SamplingParams::default() };
-    let mut shapes = ROWS.map(|rows| rows.min(most.rows)).to_vec();
+    let mut shapes = ROWS.map(|rows| rows.min(max.rows)).to_vec();
     shapes.dedup();
     let mut cases: Vec<Box<dyn Case>> = Vec::new();
     for rows in shapes {
         let whole = sampling::sampling(rows, config.vocab_size, 1);
         let team = sampling::team(chip, rows, config.vocab_size);
         let teams = sampling::sampling(rows, config.vocab_size, team);
-        cases.push(Box::new(Choice { op: "sample_greedy", plan: whole, params: greedy.clone() }));
+        cases.push(Box::new(SamplerCase {
+            op: "sample_greedy",
+            plan: whole,
+            params: greedy.clone(),
+        }));
         for plan in if team > 1 { vec![whole, teams] } else { vec![whole] } {
-            cases.push(Box::new(Choice { op: "sample_top_p", plan, params: top_p.clone() }));
+            cases.push(Box::new(SamplerCase { op: "sample_top_p", plan, params: top_p.clone() }));
         }
     }
     cases
 }
 
 /// One sampling method.
-struct Choice {
+struct SamplerCase {
     op: &'static str,
     plan: SamplingPlan,
     params: SamplingParams,
 }
 
-impl Case for Choice {
+impl Case for SamplerCase {
     fn op(&self) -> &'static str {
         self.op
     }

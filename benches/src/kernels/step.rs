@@ -9,7 +9,7 @@ use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::step;
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Most, Prepared};
+use super::cases::{Case, Limits, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// Rows of the step.
@@ -36,9 +36,9 @@ struct Small {
 }
 
 /// All small ops, with at most `most.rows` rows.
-pub fn small(config: &ModelConfig, most: Most) -> Vec<Box<dyn Case>> {
+pub fn small(config: &ModelConfig, max: Limits) -> Vec<Box<dyn Case>> {
     let width = config.hidden_size;
-    let rows = ROWS.min(most.rows);
+    let rows = ROWS.min(max.rows);
     let mut ops = vec![(Op::Embed { vocab: config.vocab_size }, rows)];
     ops.extend(TAP_RUNS.map(|runs| (Op::TapMean { runs }, rows)));
     ops.push((Op::Probe, rows));
@@ -170,9 +170,9 @@ impl Prepared for Buffers<'_> {
         unsafe {
             match self.case.op {
                 Op::Embed { .. } => {
-                    let [table, token, slot, gamma, h, x, ss] = self.addresses(memory, i);
+                    let [table, token, batch_idx, gamma, h, x, ss] = self.addresses(memory, i);
                     let buffers =
-                        EmbedBuffers { table, token, last: 0, batch_idx: slot, gamma, h, x, ss };
+                        EmbedBuffers { table, token, last: 0, batch_idx, gamma, h, x, ss };
                     device.launch(stream, &launch::embed(&plans[0], rows, width, &buffers))?;
                 }
                 Op::TapMean { .. } => {

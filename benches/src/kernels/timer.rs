@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 use trail_platform::stats::Sorted;
 
 /// Most launches in one graph.
-const MOST_LAUNCHES: usize = 2000;
+const MAX_LAUNCHES: usize = 2000;
 /// Launches of the first measurement, which estimates the length of one.
 const FIRST_LAUNCHES: usize = 4;
 
@@ -47,7 +47,7 @@ impl<'a> Timer<'a> {
         let guess_us = self.replay(FIRST_LAUNCHES, 2, &mut launch)?.median_us;
         // A clock that is too coarse gives 0.
         let launches = (self.window_ms * 1e3 / guess_us.max(0.1)) as usize;
-        self.replay(launches.clamp(FIRST_LAUNCHES, MOST_LAUNCHES), self.repeats, &mut launch)
+        self.replay(launches.clamp(FIRST_LAUNCHES, MAX_LAUNCHES), self.repeats, &mut launch)
     }
 
     fn replay(

@@ -5,7 +5,7 @@ use std::fmt;
 use half::{bf16, f16};
 
 /// Storage type of a weight tensor. The quantized types are ggml's: a row is a sequence of blocks,
-/// each of which holds its values as small integers and their scales.
+/// whose values are small integers with common scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE single precision.

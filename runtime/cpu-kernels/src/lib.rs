@@ -10,7 +10,7 @@
 //! last; attention walks KV blocks from the oldest, in partitions of fixed token counts. The number
 //! of rows in a call, their order and the calling thread do not change any bit.
 //!
-//! A crate of its own because its compilation takes half the time of the runtime's.
+//! Apart from the runtime, as its compilation takes longer than the runtime's.
 
 mod activation;
 mod aligned;

@@ -50,7 +50,7 @@ impl Packing {
         }
     }
 
-    /// Clears the step of each row that ends beyond `len`, if there is one: another order may have
+    /// Clears the step of each row that ends beyond `len`, if any: another order may have
     /// stored values in its padding.
     pub fn clear_padding(self, out: &mut [f32], rows: usize, len: usize) {
         let whole = len - len % (2 * self.lanes);

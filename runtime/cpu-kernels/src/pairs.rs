@@ -2,7 +2,7 @@
 //!
 //! A pair takes the place of an f32: rows have half the length, and blocks, tiles and order of sums
 //! are those of [`Product`] with f32 weights. Nothing is converted, so that both operands are read
-//! as they lie in memory.
+//! in memory order.
 
 use std::marker::PhantomData;
 

@@ -17,7 +17,7 @@ use super::stored::{Cached, Stored, TILE_COLS, Widen};
 /// Values of a group: the unit in which all types are unpacked.
 const GROUP: usize = 32;
 
-/// A block type: groups of 32 values, each of which fills a whole number of registers.
+/// A block type: groups of 32 values; each group fills a whole number of registers.
 ///
 /// # Safety
 ///

@@ -201,7 +201,7 @@ const NIBBLES: u32 = 0x0f0f_0f0f;
 const BITS: u32 = 0x0101_0101;
 
 /// Repeats `$body` with each value of the constant `$i`: positions of words must be constants in
-/// the machine code, as sums of products in an array with a variable index lie in memory.
+/// the machine code, as sums of products in an array with a variable index are kept in memory.
 macro_rules! unroll {
     ($i:ident in [$($value:literal),*] $body:block) => {
         $({

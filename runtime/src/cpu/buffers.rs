@@ -35,8 +35,8 @@ pub(crate) fn q8_item_cols(
     num_workers: usize,
 ) -> usize {
     let scratch = ROW_BLOCK * MAX_ITEM_COLS / rows.clamp(1, ROW_BLOCK);
-    let most = (ITEM_BYTES / row_bytes).min(scratch).min(cols / (4 * num_workers));
-    (most / Q8_TILE_COLS * Q8_TILE_COLS).max(Q8_TILE_COLS)
+    let max = (ITEM_BYTES / row_bytes).min(scratch).min(cols / (4 * num_workers));
+    (max / Q8_TILE_COLS * Q8_TILE_COLS).max(Q8_TILE_COLS)
 }
 
 /// Number of rows in one attention task where `group` query heads share a KV head.

@@ -1,9 +1,9 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
 //! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
-//! Each region runs kernels ([`trail_cpu_kernels`]) on parts of a few buffers and of the paged KV pool
-//! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
-//! f32, but activations for quantized and for bf16 weights, which [`Compute::Fast`] narrows to 8
+//! Each region runs kernels ([`trail_cpu_kernels`]) on parts of a few buffers and of the paged KV
+//! pool ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else
+//! is f32, but activations for quantized and for bf16 weights, which [`Compute::Fast`] narrows to 8
 //! bits and to bf16.
 //!
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the

@@ -17,7 +17,7 @@ pub(super) const ITEMS_PER_THREAD: usize = 4;
 pub struct CpuOptions {
     /// Number of threads, including the caller of `forward`; at least 1.
     pub threads: usize,
-    /// True to pin each thread to a CPU of its own: see [`placement`](super::placement).
+    /// True to pin each thread to its own CPU: see [`placement`](super::placement).
     pub pin: bool,
     /// Instruction set of the kernels.
     pub isa: Isa,

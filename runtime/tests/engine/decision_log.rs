@@ -18,7 +18,7 @@ const COST: StepCost =
     StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
 
 /// More steps than any run needs.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 /// Collects the lines of a log.
 #[derive(Clone, Default)]
@@ -54,7 +54,7 @@ fn request(i: u32) -> Request {
     request
 }
 
-/// Answers 40 requests, one of which is cancelled, by a simulated clock. Returns the log, the mean
+/// Answers 40 requests by a simulated clock; one request is cancelled. Returns the log, the mean
 /// latency in seconds, and the engine's preemptions.
 fn run(policy: PolicyKind) -> (String, f64, u64) {
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
@@ -76,7 +76,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
     let (mut latencies, mut steps) = (Vec::new(), 0);
     loop {
         steps += 1;
-        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
+        assert!(steps < MAX_STEPS, "{} requests are left", engine.live());
         let next_ns = handles.len() as u64 * 150_000;
         if handles.len() < 40 && next_ns <= clock.now_ns() {
             let handle = engine.submit(request(handles.len() as u32)).expect("fits");
@@ -102,7 +102,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
     (lines.text(), latencies.iter().sum::<f64>() / latencies.len() as f64, preemptions)
 }
 
-fn mean_latency(run: &trail_simulator::Run) -> f64 {
+fn mean_latency(run: &trail_simulator::SimulationRun) -> f64 {
     run.outcomes.iter().map(|outcome| outcome.latency_s).sum::<f64>() / run.outcomes.len() as f64
 }
 

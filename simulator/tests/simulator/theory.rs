@@ -13,7 +13,7 @@ const SHARES: [f64; 4] = [0.0, 0.2, 0.5, 1.0];
 
 /// Bound on a deviation in standard errors. A normal variable exceeds it with probability 7e-6; a
 /// run makes about 300 comparisons, and its seeds are fixed.
-const MOST_Z: f64 = 4.5;
+const MAX_Z: f64 = 4.5;
 
 /// Ranges of predictions over which response times are compared.
 const RANGES: [(f64, f64); 5] = [(0.1, 0.3), (0.3, 0.8), (0.8, 1.5), (1.5, 3.0), (3.0, 6.0)];
@@ -78,7 +78,7 @@ impl<F: Fn(&Completed) -> bool> Observer for Classes<F> {
     }
 }
 
-/// Every queue, with a seed of its own, so that deviations are independent.
+/// Every queue, with its own seed, so that deviations are independent.
 fn queues() -> impl Iterator<Item = (Queue, u64)> {
     let points = Predictor::ALL.into_iter().flat_map(|predictor| {
         let shares = SHARES.into_iter();
@@ -123,10 +123,7 @@ fn at_high_load_with_poor_predictions_a_small_c_is_faster() {
     let estimate = difference.estimate();
     let theory = queue(0.1).mean_response() - queue(1.0).mean_response();
     println!("c = 0.1 less c = 1 at 0.99: {estimate:?}, {theory}");
-    assert!(
-        estimate.z(theory).abs() < MOST_Z && estimate.z(0.0) > MOST_Z,
-        "{estimate:?}, {theory}"
-    );
+    assert!(estimate.z(theory).abs() < MAX_Z && estimate.z(0.0) > MAX_Z, "{estimate:?}, {theory}");
 }
 
 /// Asserts that the squares of `deviations` sum to the value of a chi-square variable: neither a
@@ -169,13 +166,13 @@ fn simulation_agrees_with_the_corrected_lemma_not_the_printed_one() {
             queue.preemptions_per_job(),
         );
         for z in [response, memory, preemptions] {
-            assert!(z.abs() < MOST_Z, "{queue:?}: {outcome:?}");
+            assert!(z.abs() < MAX_Z, "{queue:?}: {outcome:?}");
         }
         deviations.push(response);
         printed.push(as_printed);
     }
     assert_normal(&deviations);
-    let beyond = |z: &&f64| z.abs() > MOST_Z;
+    let beyond = |z: &&f64| z.abs() > MAX_Z;
     let excluded = printed.iter().filter(beyond).count();
     println!("rms z {:.2}", (deviations.iter().map(|z| z * z).sum::<f64>() / 24.0).sqrt());
     assert_eq!(excluded, printed.len(), "the printed form is at {printed:?} standard errors");
@@ -208,9 +205,9 @@ fn response_times_given_the_prediction() {
                 estimate.mean,
                 1.96 * estimate.standard_error,
             );
-            assert!(z.abs() < MOST_Z, "{queue:?}, r {from} to {to}: {estimate:?}, {corrected}");
+            assert!(z.abs() < MAX_Z, "{queue:?}, r {from} to {to}: {estimate:?}, {corrected}");
             deviations.push(z);
-            excluded += usize::from(printed_z.abs() > MOST_Z);
+            excluded += usize::from(printed_z.abs() > MAX_Z);
         }
     }
     // Ranges of one run share its arrivals, but their deviations are nearly uncorrelated once the
@@ -241,10 +238,10 @@ fn response_times_given_size_and_prediction() {
             };
             let mean = |f: &dyn Fn(f64, f64) -> f64| over(f) / over(&|_, _| 1.0);
             let corrected = estimate.z(mean(&|x, r| queue.response(x, r)));
-            assert!(corrected.abs() < MOST_Z, "{queue:?}, {sizes:?}, {predictions:?}: {corrected}");
+            assert!(corrected.abs() < MAX_Z, "{queue:?}, {sizes:?}, {predictions:?}: {corrected}");
             deviations.push(corrected);
             let printed = estimate.z(mean(&|x, r| queue.response_as_printed(x, r)));
-            excluded += usize::from(printed.abs() > MOST_Z);
+            excluded += usize::from(printed.abs() > MAX_Z);
         }
     }
     assert_normal(&deviations);

@@ -1,4 +1,4 @@
-//! The theory against classical results and its own definitions, by a quadrature of its own.
+//! The theory against classical results and its own definitions, by an independent quadrature.
 
 use trail_simulator::theory::simulation::simulate;
 use trail_simulator::theory::{InvalidQueue, Predictor, Queue};

@@ -10,7 +10,7 @@ use trail_simulator::confusion::{Confusion, bin_of};
 use trail_simulator::theory::{Estimate, Ratio, refined_response};
 
 /// A normal variable exceeds this with probability 6e-5; three loads are compared.
-const MOST_Z: f64 = 4.0;
+const MAX_Z: f64 = 4.0;
 
 struct Job {
     arrival: f64,
@@ -138,7 +138,7 @@ fn the_simulation_agrees_with_appendix_e_once_ties_count() {
             evaluated.mean_response,
             evaluated.as_printed,
         );
-        assert!(response.abs() < MOST_Z, "{load}: {simulated:?}, {evaluated:?}");
-        assert!(printed < -MOST_Z, "{load}: {simulated:?}, {evaluated:?}");
+        assert!(response.abs() < MAX_Z, "{load}: {simulated:?}, {evaluated:?}");
+        assert!(printed < -MAX_Z, "{load}: {simulated:?}, {evaluated:?}");
     }
 }

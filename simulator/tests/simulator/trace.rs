@@ -7,7 +7,8 @@ use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{Preemption, SchedulerConfig};
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{
-    Dataset, Job, Noise, Outcome, Run, Simulation, SimulationError, StepModel, Workload,
+    Dataset, Job, JobOutcome, Noise, Simulation, SimulationError, SimulationRun, StepModel,
+    Workload,
 };
 
 fn jobs(requests: usize, rate: f64, noise: Noise) -> Vec<Job> {
@@ -29,13 +30,13 @@ fn simulation(preemption: Preemption) -> Simulation {
     Simulation::new(scheduler, model)
 }
 
-fn run(simulation: &Simulation, policy: &str, jobs: &[Job]) -> Run {
+fn run(simulation: &Simulation, policy: &str, jobs: &[Job]) -> SimulationRun {
     let policy: PolicyKind = policy.parse().expect("a policy");
     let watch = &mut |_| ControlFlow::Continue(());
     simulation.run(&|| policy.build(), jobs, watch).expect("a run")
 }
 
-fn mean(run: &Run, of: fn(&Outcome) -> f64) -> f64 {
+fn mean(run: &SimulationRun, of: fn(&JobOutcome) -> f64) -> f64 {
     run.outcomes.iter().map(of).sum::<f64>() / run.outcomes.len() as f64
 }
 

@@ -13,7 +13,7 @@ use super::Forecaster;
 /// Tokens of each request's context in a decode step.
 const CONTEXT: usize = 1024;
 /// Most rows of a decode step; larger ones are chunks of one prompt.
-const MOST_DECODE_ROWS: usize = 256;
+const MAX_DECODE_ROWS: usize = 256;
 
 /// Products of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) fn step(
     {
         return None;
     }
-    let is_prompt = rows > MOST_DECODE_ROWS;
+    let is_prompt = rows > MAX_DECODE_ROWS;
     let by_wgmma = attention::wgmma_prefill_launch(config, chip, rows);
     let by_wgmma = by_wgmma.filter(|plan| own && forecaster.report(plan.kernel).is_some());
     let attention = match is_prompt {

@@ -10,7 +10,7 @@ fn q8_0_is_within_half_a_step_of_the_largest_magnitude() {
     Dtype::Q8_0.narrow(&values, &mut bytes);
     Dtype::Q8_0.widen(&bytes, &mut found);
     for (block, found) in values.chunks(32).zip(found.chunks(32)) {
-        let largest = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let largest = block.iter().fold(0.0f32, |max, x| max.max(x.abs()));
         // Half a step, and at 127 steps the rounding of the scale to 11 bits.
         let bound = largest / 127.0 * (0.5 + 127.0 / 2048.0);
         assert!(block.iter().zip(found).all(|(x, y)| (x - y).abs() <= bound), "{block:?}");

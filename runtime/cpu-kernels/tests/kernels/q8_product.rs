@@ -92,7 +92,7 @@ fn product_is_that_of_the_quantized_activations_and_the_widened_weights() {
 }
 
 #[test]
-fn bits_do_not_depend_on_the_rows_in_company_or_the_columns_of_a_call() {
+fn bits_do_not_depend_on_other_rows_or_the_columns_of_a_call() {
     for kernels in Q8Kernels::available() {
         for (dtype, (rows_len, cols, k)) in quantized().flat_map(|d| SHAPES.map(|s| (d, s))) {
             let k = k.next_multiple_of(dtype.block_values());

@@ -92,7 +92,7 @@ impl Keys<'_> {
     }
 }
 
-/// Reads the configuration. `tied`: the file has no output projection of its own.
+/// Reads the configuration. `tied`: the file has no separate output projection.
 pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadError> {
     let (prefix, architecture) = architecture(metadata)?;
     let keys = Keys { metadata, prefix, architecture };

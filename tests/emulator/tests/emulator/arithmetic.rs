@@ -1,4 +1,4 @@
-//! Arithmetic of the device is the host's, to the bit. The kernel is `arithmetic` in
+//! Arithmetic of the device is that of the host, to the bit. The kernel is `arithmetic` in
 //! ptx/semantics.cu.
 
 use crate::common::{Gpu, with};

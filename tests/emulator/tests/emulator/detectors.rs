@@ -45,7 +45,7 @@ fn shared_unwritten() {
     check(
         case("shared_unwritten"),
         ILLEGAL,
-        &["read of memory nobody wrote", "thread (5,0,0)", "shared address 0x14"],
+        &["read of unwritten memory", "thread (5,0,0)", "shared address 0x14"],
     );
 }
 
@@ -205,7 +205,7 @@ fn global_unwritten() {
     assert_eq!(gpu.sync_code(), ILLEGAL);
     let findings = session.take_findings();
     assert!(
-        findings[0].contains("read of memory nobody wrote")
+        findings[0].contains("read of unwritten memory")
             && findings[0].contains("byte 1000 of allocation"),
         "{findings:?}"
     );

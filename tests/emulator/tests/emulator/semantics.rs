@@ -238,7 +238,7 @@ fn blocks_of_a_cooperative_launch_wait_for_one_another() {
     });
 }
 
-/// The error of loading `image`, and what was said of it.
+/// The error of loading `image`, and the message about it.
 fn refusal(session: &trail_cuda_emulator::Session, image: &str) -> (CUresult, String) {
     let refused = Gpu::new().load(image).map(drop).unwrap_err();
     (refused.0, session.take_findings().join("\n"))
@@ -253,12 +253,12 @@ fn an_unsupported_instruction_is_refused_by_name() {
         )
     };
     for line in ["submarine.rn.f32 %f1, %f2;", "add.rn.sideways.f32 %f1, %f2, %f2;"] {
-        let (code, said) = refusal(&session, &module(line));
+        let (code, message) = refusal(&session, &module(line));
         assert_eq!(code, CUresult::CUDA_ERROR_INVALID_PTX);
-        assert!(said.contains("line 6") && said.contains(line), "{said}");
+        assert!(message.contains("line 6") && message.contains(line), "{message}");
     }
     assert!(Gpu::new().load(&module("add.rn.f32 %f1, %f2, %f2;")).is_ok());
     // A cubin is nobody's fault: the caller falls back to PTX.
-    let (code, said) = refusal(&session, "\x7FELF");
-    assert_eq!((code, said.as_str()), (CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, ""));
+    let (code, message) = refusal(&session, "\x7FELF");
+    assert_eq!((code, message.as_str()), (CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, ""));
 }

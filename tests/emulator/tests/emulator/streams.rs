@@ -66,7 +66,7 @@ fn a_missing_event_is_found() {
     let code = unsafe { sys::cuStreamSynchronize(t) };
     assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     let found = session.take_findings();
-    assert!(found[0].contains("read of memory nobody wrote: kernel add"), "{found:?}");
+    assert!(found[0].contains("read of unwritten memory: kernel add"), "{found:?}");
     // Pinned memory of a broken context is gone with it.
     std::mem::forget(host);
     drop((module, gpu));

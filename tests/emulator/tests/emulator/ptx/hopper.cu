@@ -82,7 +82,7 @@ __device__ __forceinline__ void product(float *out, int missing) {
 }
 
 /// A product of ones, whose first operand's register changes before the wait or behind it. In one
-/// piece of assembly, as nvrtc gives each value a register of its own.
+/// piece of assembly, as nvrtc gives each value a separate register.
 __device__ __forceinline__ void operand_in_a_register(float *out, bool early) {
     Shared &shared = shared_memory();
     u32 *words = reinterpret_cast<u32 *>(shared.rows);
@@ -108,7 +108,7 @@ __device__ __forceinline__ void operand_in_a_register(float *out, bool early) {
     out[threadIdx.x] = sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/// Two products in flight, of which the first is read while the second is pending.
+/// Two products in flight; the first is read while the second is pending.
 __device__ __forceinline__ void two_products(float *out, bool waits) {
     Shared &shared = shared_memory();
     constexpr u32 ONES = 0x3f803f80u;

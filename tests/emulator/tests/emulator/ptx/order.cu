@@ -3,12 +3,12 @@
 
 __device__ unsigned arrivals;
 
-/// The old value of a counter that starts again after `most`.
-__device__ unsigned relaxed(unsigned most) { return atomicInc(&arrivals, most); }
-__device__ unsigned acq_rel(unsigned most) {
+/// The old value of a counter that starts again after `bound`.
+__device__ unsigned relaxed(unsigned bound) { return atomicInc(&arrivals, bound); }
+__device__ unsigned acq_rel(unsigned bound) {
     unsigned old;
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(old) : "l"(&arrivals), "r"(most) : "memory");
+                 : "=r"(old) : "l"(&arrivals), "r"(bound) : "memory");
     return old;
 }
 
@@ -50,23 +50,23 @@ extern "C" {
 
 // A relaxed atomic alone orders nothing.
 __global__ void order_atomic_bug(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) { return relaxed(most); });
+    last_block(out, in, [](unsigned bound) { return relaxed(bound); });
 }
 __global__ void order_atomic_ok(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) { return acq_rel(most); });
+    last_block(out, in, [](unsigned bound) { return acq_rel(bound); });
 }
 
 // A fence before a relaxed atomic releases; it acquires only with a fence behind it.
 __global__ void order_fence_bug(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) {
+    last_block(out, in, [](unsigned bound) {
         __threadfence();
-        return relaxed(most);
+        return relaxed(bound);
     });
 }
 __global__ void order_fence_ok(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) {
+    last_block(out, in, [](unsigned bound) {
         __threadfence();
-        const unsigned old = relaxed(most);
+        const unsigned old = relaxed(bound);
         __threadfence();
         return old;
     });
@@ -74,17 +74,17 @@ __global__ void order_fence_ok(float *out, const float *in, int n) {
 
 // A fence of the block alone orders nothing between blocks.
 __global__ void order_scope_bug(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) {
+    last_block(out, in, [](unsigned bound) {
         __threadfence_block();
-        const unsigned old = relaxed(most);
+        const unsigned old = relaxed(bound);
         __threadfence_block();
         return old;
     });
 }
 __global__ void order_scope_ok(float *out, const float *in, int n) {
-    last_block(out, in, [](unsigned most) {
+    last_block(out, in, [](unsigned bound) {
         __threadfence();
-        const unsigned old = relaxed(most);
+        const unsigned old = relaxed(bound);
         __threadfence();
         return old;
     });

@@ -1,6 +1,6 @@
 //! The requests of `bench serve`: the same for every policy and load.
 
-use trail_cli::drive::Job;
+use trail_cli::drive::TimedRequest;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::model::ModelConfig;
 use trail_scheduler::rng::{Rng, mix};
@@ -11,7 +11,7 @@ use super::ServeArgs;
 
 /// Requests with random prompts, forced lengths, and predictions to replay, all arriving at once;
 /// and the mean absolute error of the latter, tokens.
-pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<Job>, Option<f64>) {
+pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<TimedRequest>, Option<f64>) {
     let count = args.burst.unwrap_or(args.requests);
     let drawn = |id: u64| drawn(args, id, &mut Rng::new(mix(args.seed as u64) ^ id));
     let mut predicted: Vec<Predicted> = (0..u64::from(count)).map(drawn).collect();
@@ -20,13 +20,13 @@ pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<Job>, Option<f64>) {
     for of in &predicted {
         let mut remaining = Vec::new();
         of.refined.fill(of.output_tokens, &mut remaining);
-        for (generated, said) in (0..).zip(&remaining) {
-            error += f64::from(said - (of.output_tokens - generated) as f32).abs();
+        for (generated, estimate) in (0..).zip(&remaining) {
+            error += f64::from(estimate - (of.output_tokens - generated) as f32).abs();
         }
         tokens += remaining.len();
         let mut rng = Rng::new(mix(args.seed as u64) ^ mix(of.id));
         let request = request(config, of, remaining, &mut rng);
-        jobs.push(Job { request, arrival_s: 0.0 });
+        jobs.push(TimedRequest { request, arrival_s: 0.0 });
     }
     (jobs, (tokens > 0).then(|| error / tokens as f64))
 }
