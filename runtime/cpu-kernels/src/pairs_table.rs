@@ -110,13 +110,14 @@ impl PairKernels {
         self.isa
     }
 
-    /// Rounds a row of activations; see [`round_row`](pairs::round_row).
+    /// Rounds a row of activations to bf16, to the nearest and to even, and clears the rest of
+    /// `out`, of [`Packing::stride`](super::Packing::stride) pairs.
     pub fn round_row(&self, x: &[f32], out: &mut [f32]) {
         // SAFETY: a reference to `PairKernels` exists only for what the CPU has: see `available`.
         unsafe { (self.round_row)(x, out) }
     }
 
-    /// See [`Product::run_pairs`].
+    /// The product of pairs: `k` is their number, and `dtype` is f32, whose size they have.
     pub fn product(&self, operands: Product<'_>) {
         // SAFETY: a reference to `PairKernels` exists only for what the CPU has: see `available`.
         unsafe { (self.product)(operands) }

@@ -135,20 +135,21 @@ impl Kernels {
         unsafe { (self.product)(operands) }
     }
 
-    /// See [`rms_norm`](super::norm::rms_norm).
+    /// `out = x / sqrt(mean(x^2) + eps) * weight`, packed. `x` and `weight` are `[hidden]`, `out` is
+    /// `[Packing::stride(hidden)]`; its padding is zeroed.
     pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, packing: Packing, out: &mut [f32]) {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.rms_norm)(x, weight, eps, packing, out) }
     }
 
-    /// See [`rms_scale`](super::norm::rms_scale).
+    /// `1 / sqrt(mean(x^2) + eps)`
     pub fn rms_scale(&self, x: &[f32], eps: f32) -> f32 {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.rms_scale)(x, eps) }
     }
 
-    /// `gate = activation(gate) * up`: see [`swiglu`](super::glu::swiglu) and
-    /// [`geglu`](super::glu::geglu).
+    /// `gate = activation(gate) * up`, element by element. The lengths are equal multiples of
+    /// `MAX_LANES`.
     pub fn gate(&self, activation: Activation, gate: &mut [f32], up: &[f32]) {
         let kernel = match activation {
             Activation::Silu => self.swiglu,
