@@ -19,5 +19,6 @@ tests() { cargo test --quiet --locked --target "$target" "$@"; }
 tests -p trail-platform
 if [ "${1:-all}" = all ]; then
     tests -p trail-probe --lib -- head:: kernel:: token_filter::
-    tests -p trail-runtime --lib -- cpu::kernels:: cpu::attend:: --nocapture
+    tests -p trail-cpu-kernels -- --nocapture
+    tests -p trail-runtime --lib -- cpu::attend::
 fi

@@ -56,7 +56,7 @@ is_hopper() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -q '^9\.0'
 }
 
-# The modules of the test programs, as PROGRAM:MODULE. Each runs in a process of its own, as an
+# The modules of the test programs, as PROGRAM:MODULE. Each runs in its own process, as an
 # error that breaks a CUDA context lasts as long as its process.
 modules() {
     local program

@@ -7,11 +7,11 @@ import random
 import sys
 
 
-def length(rng, mean, variation, least, most):
+def length(rng, mean, variation, minimum, maximum):
     """A log-normal length in tokens, cut to its bounds."""
     sigma = math.sqrt(math.log(1 + variation**2))
     tokens = math.exp(rng.gauss(math.log(mean) - sigma**2 / 2, sigma))
-    return int(min(most, max(least, round(tokens))))
+    return int(min(maximum, max(minimum, round(tokens))))
 
 
 def main():

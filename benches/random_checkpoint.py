@@ -6,7 +6,7 @@ serving from a file.
 
 The first writes FOLDER/llama3-8b.safetensors (16 GB), config.json and tokenizer.json. The tokenizer
 is the demo model's, whose ids are within the vocabulary; the answers are noise. Needs PyTorch, and
-uses the GPU if there is one.
+uses the GPU, if any.
 
 The second writes a GGUF file that trail-rt and llama.cpp both load, with a byte-level vocabulary
 padded to the shape's size. Needs gguf. Matrices are of --dtype: bf16, f16, f32, q8_0, q4_0, q4_1,

@@ -166,8 +166,8 @@ fn draw_panel(
     panel: &Panel,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || panel.curves.iter().flat_map(|curve| &curve.points);
-    let widest = points().fold(0.1, |most: f64, point| most.max(point.0));
-    let highest = points().fold(1e-9, |most: f64, point| most.max(point.1));
+    let widest = points().fold(0.1, |max: f64, point| max.max(point.0));
+    let highest = points().fold(1e-9, |max: f64, point| max.max(point.1));
     let left = points().fold(widest, |least: f64, point| least.min(point.0)).max(0.0);
     let right = widest + 0.02 * (widest - left).max(0.1);
     let top = panel.top.unwrap_or(highest * 1.05);
@@ -215,10 +215,10 @@ fn draw_panel(
 /// A square for each count, from white for none to blue for the largest.
 fn cells(counts: &[Vec<u64>]) -> impl Iterator<Item = Rectangle<(f64, f64)>> + '_ {
     let log = |count: u64| (count as f64).ln_1p();
-    let most = log(counts.iter().flatten().copied().max().unwrap_or(0)).max(1e-9);
+    let max = log(counts.iter().flatten().copied().max().unwrap_or(0)).max(1e-9);
     let row = move |(y, row): (usize, &'_ Vec<u64>)| {
         let cell = move |(x, &count): (usize, &u64)| {
-            let colour = COLOURS[2].mix(log(count) / most);
+            let colour = COLOURS[2].mix(log(count) / max);
             let (x, y) = (x as f64, y as f64);
             Rectangle::new([(x, y), (x + 1.0, y + 1.0)], colour.filled())
         };

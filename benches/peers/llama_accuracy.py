@@ -46,8 +46,8 @@ def main():
             sys.exit("llama_decode failed")
         logits = llama_cpp.llama_get_logits(context)
         logits = np.ctypeslib.as_array(logits, (tokens, vocab))[:-1].astype(np.float64)
-        most = logits.max(1, keepdims=True)
-        logits -= most + np.log(np.exp(logits - most).sum(1, keepdims=True))
+        largest = logits.max(1, keepdims=True)
+        logits -= largest + np.log(np.exp(logits - largest).sum(1, keepdims=True))
         chosen = logits[np.arange(tokens - 1), sequence[1:]]
         differences.append(np.abs(chosen - logprobs[:, index]))
         same.append(logits.argmax(1) == best[:, index])

@@ -19,7 +19,7 @@ was above is repeated, `--attempts` times at most, and a row with such a round s
 
 What is timed is the same:
 - decode: one token for each of B sequences of `context` tokens, the new one included, and the
-  logits of all B; no sampling. In llama.cpp each sequence has a KV stream of its own (`kv_unified`
+  logits of all B; no sampling. In llama.cpp each sequence has its own KV stream (`kv_unified`
   off), and the new tokens are taken out again between passes.
 - prefill: a prompt into an empty KV cache, and the logits of its last token. Ours takes it in one
   batch, llama.cpp in micro-batches of 512 (`n_ubatch`).
@@ -182,8 +182,8 @@ def ours(args, path, what, size, context, repeats):
 
 
 class Others:
-    """Share of the CPU time since its creation that went to other processes or, of a guest's, to
-    the host's other work (`steal`)."""
+    """Share of the CPU time since its creation that went to other processes or, on a
+    guest, to other work of the host (`steal`)."""
 
     def __init__(self):
         self.start = self.read()

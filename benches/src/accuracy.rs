@@ -114,10 +114,10 @@ fn sequences(args: &AccuracyArgs, bench: &BenchModel) -> Result<Vec<Vec<u32>>, E
 /// One token of each sequence.
 fn batch(sequences: &[Vec<u32>], position: usize) -> Batch {
     let mut batch = Batch::default();
-    for (slot, sequence) in (0_u32..).zip(sequences) {
+    for (request, sequence) in (0_u32..).zip(sequences) {
         let blocks_each = sequence.len().div_ceil(BLOCK_TOKENS) as u32;
-        let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-        batch.push(slot, position as u32, &sequence[position..=position], &blocks, true);
+        let blocks: Vec<u32> = (request * blocks_each..(request + 1) * blocks_each).collect();
+        batch.push(request, position as u32, &sequence[position..=position], &blocks, true);
     }
     batch
 }
@@ -127,9 +127,9 @@ fn distributions(forward: &mut CpuForward, batch: &Batch) -> Vec<Vec<f64>> {
     let vocab = forward.model().config.vocab_size;
     let rows = forward.forward(batch, &[]).chunks_exact(vocab);
     rows.map(|logits| {
-        let most = logits.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(x.into()));
-        let sum: f64 = logits.iter().map(|&x| (f64::from(x) - most).exp()).sum();
-        logits.iter().map(|&x| f64::from(x) - most - sum.ln()).collect()
+        let max = logits.iter().fold(f64::NEG_INFINITY, |max, &x| max.max(x.into()));
+        let sum: f64 = logits.iter().map(|&x| (f64::from(x) - max).exp()).sum();
+        logits.iter().map(|&x| f64::from(x) - max - sum.ln()).collect()
     })
     .collect()
 }

@@ -79,14 +79,14 @@ impl StepObserver for Shared {
 
 /// Shape of the workload.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct StepShape {
     /// Requests that decode.
     pub batch: usize,
     /// Tokens of each prompt.
     pub context: usize,
 }
 
-impl Shape {
+impl StepShape {
     /// Tokens of a request at its end.
     fn tokens(&self) -> usize {
         self.context + ROUND as usize + 1
@@ -144,7 +144,7 @@ impl Shape {
 /// A stepped engine and the requests that decode in it.
 pub struct Decoding {
     engine: SteppedEngine,
-    shape: Shape,
+    shape: StepShape,
     vocab: u32,
     handles: Vec<RequestHandle>,
     /// Output tokens of each request in the current round.
@@ -157,7 +157,7 @@ pub struct Decoding {
 impl Decoding {
     /// Builds the engine with `build` and prefills the first prompts.
     pub fn new(
-        shape: Shape,
+        shape: StepShape,
         config: EngineConfig,
         vocab: usize,
         build: impl FnOnce(EngineConfig) -> Result<SteppedEngine, String>,

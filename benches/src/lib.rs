@@ -38,7 +38,7 @@ use model::{BenchModel, BenchModelArgs};
 use overlap::OverlapArgs;
 use prefill::PrefillArgs;
 use probe::ProbeArgs;
-use report::Report;
+use report::BenchReport;
 use sampling::SamplingArgs;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
@@ -49,12 +49,12 @@ use swap::SwapArgs;
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    part: Part,
+    part: Command,
 }
 
 /// The part to measure.
 #[derive(Subcommand, Debug)]
-enum Part {
+enum Command {
     /// A decode step, as a share of the machine's read bandwidth
     Decode {
         #[command(flatten)]
@@ -125,7 +125,7 @@ pub fn run(
     args: &BenchArgs,
     json: bool,
 ) -> Result<(), Error> {
-    let (Report { json: object, text }, failure) = args.part.measure(model, engine)?;
+    let (BenchReport { json: object, text }, failure) = args.part.measure(model, engine)?;
     match json {
         true => Output::stdout().line(&object.to_string()),
         false => Output::stdout().line(&text),
@@ -133,31 +133,35 @@ pub fn run(
     failure.map_or(Ok(()), Err)
 }
 
-impl Part {
+impl Command {
     /// Returns the report, and the failure that follows it.
     fn measure(
         &self,
         model: &ModelArgs,
         engine: &EngineArgs,
-    ) -> Result<(Report, Option<Error>), Error> {
+    ) -> Result<(BenchReport, Option<Error>), Error> {
         let load = |args| BenchModel::load(args, model, engine);
         let (report, columns) = match self {
-            Part::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
-            Part::Prefill { model, args } => (prefill::run(args, &load(model)?), prefill::COLUMNS),
-            Part::Accuracy { model, args } => (accuracy::run(args, &load(model)?), &[][..]),
-            Part::Sampling { model, args } => {
+            Command::Decode { model, args } => (decode::run(args, &load(model)?), decode::COLUMNS),
+            Command::Prefill { model, args } => {
+                (prefill::run(args, &load(model)?), prefill::COLUMNS)
+            }
+            Command::Accuracy { model, args } => (accuracy::run(args, &load(model)?), &[][..]),
+            Command::Sampling { model, args } => {
                 (sampling::run(args, &load(model)?), sampling::COLUMNS)
             }
-            Part::Overlap { model, args } => (overlap::run(args, &load(model)?), overlap::COLUMNS),
-            Part::Probe(args) => (probe::run(args, engine), probe::COLUMNS),
-            Part::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
-            Part::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
-            Part::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
-            Part::Swap(args) => (swap::run(args, engine), &[][..]),
-            Part::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
-            Part::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
-            Part::Ab(args) => return ab::run(args),
+            Command::Overlap { model, args } => {
+                (overlap::run(args, &load(model)?), overlap::COLUMNS)
+            }
+            Command::Probe(args) => (probe::run(args, engine), probe::COLUMNS),
+            Command::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
+            Command::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
+            Command::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
+            Command::Swap(args) => (swap::run(args, engine), &[][..]),
+            Command::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
+            Command::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
+            Command::Ab(args) => return ab::run(args),
         };
-        Ok((Report::new(report?, columns), None))
+        Ok((BenchReport::new(report?, columns), None))
     }
 }

@@ -39,7 +39,7 @@ impl Link {
         let bytes = pinned.bytes();
         // SAFETY: `new` wrote all of it; the copies into it end before `seconds` returns.
         let host = unsafe { std::slice::from_raw_parts_mut(pinned.as_ptr(), bytes) };
-        let took = seconds(stream, || {
+        let elapsed = seconds(stream, || {
             // SAFETY: both sides have the bytes and stay until the copy has ended.
             let copied = unsafe {
                 match direction {
@@ -58,6 +58,6 @@ impl Link {
             let operation = "copying to measure the link".to_owned();
             copied.map_err(|code| CudaError::Driver { operation, code })
         })?;
-        Ok(bytes as f64 / took / 1e9)
+        Ok(bytes as f64 / elapsed / 1e9)
     }
 }

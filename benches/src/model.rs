@@ -234,10 +234,10 @@ impl BenchModel {
     pub fn decode_batch(&self, size: usize, position: usize, context: usize) -> Batch {
         let blocks_each = context.div_ceil(BLOCK_TOKENS) as u32;
         let mut batch = Batch::default();
-        for slot in 0..size as u32 {
-            let blocks: Vec<u32> = (slot * blocks_each..(slot + 1) * blocks_each).collect();
-            let token = (slot * 31 + 1) % self.model.config.vocab_size as u32;
-            batch.push(slot, position as u32, &[token], &blocks, true);
+        for request in 0..size as u32 {
+            let blocks: Vec<u32> = (request * blocks_each..(request + 1) * blocks_each).collect();
+            let token = (request * 31 + 1) % self.model.config.vocab_size as u32;
+            batch.push(request, position as u32, &[token], &blocks, true);
         }
         batch
     }

@@ -1,7 +1,7 @@
 //! `bench probe`: the probe's MLP and its filter on one thread, as a share of the limit.
 //!
 //! The limit of a batch is the larger of two times: its multiply-adds at the peak of FMA, and its
-//! weights at the rate at which they can be read from the cache that they lie in. Both are measured
+//! weights at the rate at which they can be read from the cache that holds them. Both are measured
 //! between the repetitions.
 
 use std::time::Instant;

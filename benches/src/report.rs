@@ -13,19 +13,19 @@ pub struct Group(pub &'static str, pub &'static [Column]);
 
 /// A benchmark's result in both forms.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct BenchReport {
     /// The object printed with `--json`.
     pub json: Value,
     /// The text printed without it.
     pub text: String,
 }
 
-impl Report {
+impl BenchReport {
     /// The report of `json`. Its text has a line for each figure outside of arrays, then a table of
     /// the first array of objects. Columns that no row has are left out.
-    pub fn new(json: Value, columns: &[Group]) -> Report {
+    pub fn new(json: Value, columns: &[Group]) -> BenchReport {
         let text = text(&json, columns);
-        Report { json, text }
+        BenchReport { json, text }
     }
 }
 
@@ -123,6 +123,6 @@ batch |   median
     1 |     10.2
     8 |        -
 ";
-        assert_eq!(Report::new(json, &columns).text, expected);
+        assert_eq!(BenchReport::new(json, &columns).text, expected);
     }
 }

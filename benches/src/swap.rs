@@ -19,7 +19,7 @@ use trail_runtime::model::ModelConfig;
 use crate::link::{Direction, Link};
 
 /// The request that owns the blocks.
-const SLOT: u32 = 0;
+const REQUEST: u32 = 0;
 
 /// Options of `bench swap`.
 #[derive(Args, Clone, Debug)]
@@ -112,10 +112,10 @@ fn measure(
         let seed = u64::from(repeat) << 32;
         bench.write(from, Some(seed))?;
         let rates = [link.gb_per_s(Direction::Out)?, link.gb_per_s(Direction::In)?];
-        let seconds_out = bench.transfer(|swap| swap.swap_out(SLOT, from))?;
+        let seconds_out = bench.transfer(|swap| swap.swap_out(REQUEST, from))?;
         // Zeros: what the check reads afterwards must come from the host.
         bench.write(from, None)?;
-        let seconds_back = bench.transfer(|swap| swap.swap_in(SLOT, to))?;
+        let seconds_back = bench.transfer(|swap| swap.swap_in(REQUEST, to))?;
         bench.check(to, seed)?;
         if repeat > 0 {
             out.push(bytes, seconds_out, rates[0]);

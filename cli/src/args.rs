@@ -56,7 +56,7 @@ impl ModelArgs {
 /// The device requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU if there is one, else the CPU.
+    /// The first GPU, or the CPU on a machine without one.
     Auto,
     /// Exactly this device.
     Named(ComputeDevice),
@@ -180,7 +180,7 @@ pub struct EngineArgs {
     /// its remaining length counts down [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = refresh)]
     refresh_tokens: Option<u32>,
-    /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU if there is one)
+    /// Device: cpu, cuda, cuda:NUMBER or auto (the first GPU, if any)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto")]
     pub(crate) device: Device,
     /// KV of evicted requests: recompute (dropped and recomputed), swap (moved to host memory and

@@ -16,8 +16,7 @@ use crate::notice::notice;
 /// has seldom as many; beyond, the text of a long prompt would be made to be cut.
 const IDS_PER_TOKEN: usize = 16;
 
-/// An encoder and the tokenizer that turns a prompt back into text: the encoder has tokens of its
-/// own.
+/// An encoder and the tokenizer that turns a prompt back into text: the encoder has its own tokens.
 pub struct Embedder {
     tokenizer: Arc<Tokenizer>,
     encoder: Encoder,

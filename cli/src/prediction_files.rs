@@ -84,12 +84,12 @@ impl PredictionFiles {
         })
     }
 
-    /// File of the probe, if there is one.
+    /// File of the probe, if any.
     pub(crate) fn probe_file(&self) -> Option<&Path> {
         self.probe.as_deref()
     }
 
-    /// The probe, if there is one; an error if it is of another model.
+    /// The probe, if any; an error if it is of another model.
     pub(crate) fn probe(&self, model: &Model) -> Result<Option<Probe>, Error> {
         let Some(file) = &self.probe else { return Ok(None) };
         let mut probe = Probe::open(file)?;
@@ -113,7 +113,7 @@ impl PredictionFiles {
         self.kind.is_some()
     }
 
-    /// The prompt-only predictor, if there is one, and the trained ones in `files`; an error if one
+    /// The prompt-only predictor, if any, and the trained ones in `files`; an error if one
     /// is of another model, or if there is no use for `--encoder`.
     pub(crate) fn predictors(
         &self,
@@ -136,7 +136,7 @@ impl PredictionFiles {
         }
     }
 
-    /// The prompt-only predictor, if there is one; an error if it is of another model.
+    /// The prompt-only predictor, if any; an error if it is of another model.
     fn predictor(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
         Ok(match &self.kind {
             Some(PredictorKind::Constant(tokens)) => Some(Arc::new(Constant(*tokens))),
@@ -147,7 +147,7 @@ impl PredictionFiles {
         })
     }
 
-    /// The trained predictor, if there is one.
+    /// The trained predictor, if any.
     fn trained(&self, with: &Serving<'_>) -> Result<Option<Loaded>, Error> {
         self.predictor.as_deref().map(|file| self.open(file, with)).transpose()
     }
@@ -190,7 +190,7 @@ impl PredictionFiles {
     }
 }
 
-/// The bundled folder with the probe of `model`, if there is one.
+/// The bundled folder with the probe of `model`, if any.
 fn bundled(model: &Model) -> Option<PathBuf> {
     let folders = locate::probes();
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok());

@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// Bytes between two writes to the file.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Writes a decision log on a thread of its own: a step puts its events into a queue that exists
+/// Writes a decision log on its own thread: a step puts its events into a queue that exists
 /// already, and waits for nothing.
 ///
 /// An error, or a disk that stays behind by the whole queue, ends the log with one line on stderr;
@@ -69,7 +69,7 @@ impl LogFile {
         let Some(events) = &self.events else { return };
         match events.try_send(item) {
             Ok(()) => {}
-            // The writer has failed, and said so.
+            // The writer has failed, and reported it.
             Err(TrySendError::Disconnected(_)) => self.events = None,
             Err(TrySendError::Full(_)) => {
                 let name = &self.name;

@@ -93,7 +93,7 @@ impl Setup {
         }
     }
 
-    /// The tokens of one user turn, through the chat template if there is one.
+    /// The tokens of one user turn, through the chat template, if any.
     pub fn user_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
         if !self.template.is_present() {
             return self.raw_prompt(text);
@@ -264,17 +264,17 @@ impl Setup {
         })
     }
 
-    /// File of the probe, if there is one.
+    /// File of the probe, if any.
     pub fn probe_file(&self) -> Option<&Path> {
         self.predictions.probe_file()
     }
 
-    /// The probe, if there is one.
+    /// The probe, if any.
     pub fn probe(&self) -> Result<Option<Probe>, Error> {
         self.predictions.probe(&self.model)
     }
 
-    /// The prompt-only predictor, if there is one.
+    /// The prompt-only predictor, if any.
     pub fn predictor(&self) -> Result<Option<Loaded>, Error> {
         Ok(self.predictors(&[])?.0)
     }

@@ -1,6 +1,6 @@
 //! Sizes for people.
 
-/// `bytes` in the largest binary unit of which there is one or more, with three digits.
+/// `bytes` in the largest binary unit that is not above it, with three digits.
 pub fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() / 10).min(units.len() as u32);

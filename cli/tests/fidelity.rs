@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use clap::Parser;
-use trail_cli::drive::{self, Job as EngineJob};
+use trail_cli::drive::{self, TimedRequest};
 use trail_cli::{EngineArgs, ModelArgs, Setup, Spread};
 use trail_probe::Prompt;
 use trail_runtime::engine::{PolicyKind, Request, SamplingParams, Stats, StepClock};
@@ -14,7 +14,7 @@ use trail_scheduler::limits::blocks_for;
 use trail_scheduler::rng::Rng;
 use trail_scheduler::{NewRequest, SchedulerConfig};
 use trail_simulator::arrivals::Arrivals;
-use trail_simulator::{Job, Outcome, Refined, Run, Simulation, StepModel};
+use trail_simulator::{Job, JobOutcome, Refined, Simulation, SimulationRun, StepModel};
 
 /// Prompts of the run, and most output tokens.
 const PROMPTS: usize = 40;
@@ -36,7 +36,7 @@ struct Options {
 }
 
 /// The bundled prompts as requests with arrival times.
-fn engine_jobs(setup: &Setup) -> Vec<EngineJob> {
+fn engine_jobs(setup: &Setup) -> Vec<TimedRequest> {
     let file = setup.folder.join("prompts.jsonl");
     let text = std::fs::read_to_string(file).expect("the bundled prompts");
     let seconds = Arrivals::Poisson { rate: RATE }.seconds(PROMPTS, &mut Rng::new(5));
@@ -48,7 +48,7 @@ fn engine_jobs(setup: &Setup) -> Vec<EngineJob> {
             let seed = prompt["seed"].as_u64().expect("a seed");
             let sampling = SamplingParams { seed, ..SamplingParams::default() };
             let request = Request::new(tokens.expect("tokens"), MAX_TOKENS);
-            EngineJob { request: Request { sampling, ..request }, arrival_s }
+            TimedRequest { request: Request { sampling, ..request }, arrival_s }
         })
         .collect()
 }
@@ -58,14 +58,14 @@ fn run_engine(
     setup: &Setup,
     args: &EngineArgs,
     policy: PolicyKind,
-    jobs: &[EngineJob],
-) -> (drive::Run, Stats) {
+    jobs: &[TimedRequest],
+) -> (drive::DriveRun, Stats) {
     let cost = setup.step_cost(None).expect("the bundled step costs");
     let clock = Arc::new(StepClock::new(cost));
     let mut engine = setup
         .stepped_engine_with(args, policy, jobs.len(), None, clock.clone())
         .expect("an engine");
-    let run = drive::on_steps(&mut engine, &clock, jobs, |_, _| {}).expect("a run");
+    let run = drive::run_on_step_clock(&mut engine, &clock, jobs, |_, _| {}).expect("a run");
     (run, engine.stats())
 }
 
@@ -74,9 +74,9 @@ fn simulate(
     setup: &Setup,
     args: &EngineArgs,
     policy: PolicyKind,
-    jobs: &[EngineJob],
-    recorded: &drive::Run,
-) -> Run {
+    jobs: &[TimedRequest],
+    recorded: &drive::DriveRun,
+) -> SimulationRun {
     let predictor = setup.predictor().expect("readable").expect("the bundled predictor");
     let jobs: Vec<Job> = (0..)
         .zip(jobs.iter().zip(&recorded.outcomes))
@@ -134,14 +134,15 @@ fn a_simulation_gives_the_engines_times_and_counts() {
         let (engine, stats) = run_engine(&setup, &options.engine, policy, &jobs);
         let simulated = simulate(&setup, &options.engine, policy, &jobs, &recorded);
         let engine_spread =
-            |of: fn(&drive::Outcome) -> f64| Spread::of(engine.outcomes.iter().map(of));
-        let spread = |of: fn(&Outcome) -> f64| Spread::of(simulated.outcomes.iter().map(of));
+            |of: fn(&drive::RequestOutcome) -> f64| Spread::of(engine.outcomes.iter().map(of));
+        let spread = |of: fn(&JobOutcome) -> f64| Spread::of(simulated.outcomes.iter().map(of));
         assert_eq!(spread(|o| o.latency_s), engine_spread(|o| o.latency_s), "{name}: latency");
         assert_eq!(spread(|o| o.ttft_s), engine_spread(|o| o.ttft_s), "{name}: TTFT");
         let gaps = engine_spread(|o| o.longest_gap_s);
         assert_eq!(spread(|o| o.longest_gap_s), gaps, "{name}: longest gap");
         let counts = [stats.preemptions, stats.evictions, stats.recomputed_tokens, stats.steps];
-        let Run { preemptions, evictions: evicted, recomputed_tokens, steps, .. } = simulated;
+        let SimulationRun { preemptions, evictions: evicted, recomputed_tokens, steps, .. } =
+            simulated;
         assert_eq!([preemptions, evicted, recomputed_tokens, steps], counts, "{name}");
         evictions += evicted;
     }

@@ -50,8 +50,8 @@ def wait(condition, what, process=None):
         if value := condition():
             return value
         time.sleep(0.02)
-    said = "\n".join(process.lines[-20:]) if process else ""
-    sys.exit(f"error: no {what} after 60 s\n{said}")
+    output = "\n".join(process.lines[-20:]) if process else ""
+    sys.exit(f"error: no {what} after 60 s\n{output}")
 
 
 class Server(Process):
@@ -159,8 +159,8 @@ def run(start, trail_rt, envoy, folder):
     check(status == 503, "without retries a request to a server that has died fails")
     check_retried(front, admin, picker, a, b, "a server that has died")
     b.unload()
-    said = cut_stream(front, b)
-    check("data: {" in said and "[DONE]" not in said, "a stream ends early if its server dies")
+    output = cut_stream(front, b)
+    check("data: {" in output and "[DONE]" not in output, "a stream ends early if its server dies")
     check(ask(front, 0)[0] == 503, "without a server left the answer is 503")
 
 
@@ -196,12 +196,12 @@ def cut_stream(front, server):
     body = {"prompt": "Tell me a story.", "max_tokens": 900, "ignore_eos": True, "stream": True}
     connection.request("POST", "/v1/completions", json.dumps(body))
     response = connection.getresponse()
-    said = response.readline()
+    output = response.readline()
     server.end()
     with contextlib.suppress(http.client.HTTPException, OSError):
         while line := response.readline():
-            said += line
-    return said.decode()
+            output += line
+    return output.decode()
 
 
 def health(server):

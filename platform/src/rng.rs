@@ -86,7 +86,7 @@ impl Rng {
     }
 
     /// Approximately normal with mean 0 and variance 1, from one draw: the sum of four uniform
-    /// 16-bit numbers, within ±3.47. For random model weights, of which billions are drawn.
+    /// 16-bit numbers, within ±3.47. For random model weights: billions of draws.
     pub fn fast_normal(&mut self) -> f32 {
         let bits = self.next_u64();
         let sum: u32 = (0..4).map(|i| (bits >> (16 * i)) as u16 as u32).sum();

@@ -128,7 +128,7 @@ fn list(file: &Path) -> Result<Vec<usize>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse().ok().filter(|&last| last < MOST_CPUS)?)
+        Some(first.parse::<usize>().ok()?..=last.parse().ok().filter(|&last| last < MAX_CPUS)?)
     };
     let ranges: Option<Vec<_>> = text.trim().split(',').map(range).collect();
     let numbers: Vec<usize> = ranges.into_iter().flatten().flatten().collect();
@@ -139,7 +139,7 @@ fn list(file: &Path) -> Result<Vec<usize>, String> {
 }
 
 /// More than any machine has.
-const MOST_CPUS: usize = 1 << 16;
+const MAX_CPUS: usize = 1 << 16;
 
 /// Numbers in sysfs's form, `0-3,8` for instance.
 pub fn ranges(numbers: &[usize]) -> String {

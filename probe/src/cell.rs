@@ -11,7 +11,7 @@
 //! discarded, but is not a data race (Boehm, "Can seqlocks get along with programming
 //! language memory models?", MSPC 2012). The loom test explores the interleavings.
 //!
-//! One writer per cell, the probe; any number of readers, none of which waits.
+//! One writer per cell, the probe; any number of readers; no reader waits.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::tracker::Estimate;
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = if cfg!(loom) { 1 } else { 4 };
 /// Words of the payload: step; generation and generated; remaining and p10; p50 and p90.
 const WORDS: usize = 4;
 
-/// The latest estimate of one request index, on a cache line of its own.
+/// The latest estimate of one request index, on its own cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Cell {

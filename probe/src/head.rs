@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! for each K block of 256            copy its activations into a dense block
-//!     hidden += activations * W1     weights are read in the order they lie in memory
+//!     hidden += activations * W1     weights are read in memory order
 //! hidden = relu(hidden)              began as the bias
 //! logits of the chunk = hidden * W2  the same kernel, a panel for each 16 bins
 //! ```

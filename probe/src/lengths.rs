@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_grid_ends_where_it_is_told() {
+    fn a_short_grid_ends_at_its_bound() {
         let lengths = Lengths::new(3);
         assert_eq!((lengths.len(), lengths.at_least(3), lengths.at_least(4)), (3, 2, 3));
         assert_eq!((lengths.at_least(512), lengths.at_least(600)), (3, 3));

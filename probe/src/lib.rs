@@ -43,7 +43,7 @@ pub use lengths::Lengths;
 pub use packed::HeadDtype;
 pub use partials::Partials;
 pub use predictor::{LengthPredictor, Prediction, Predictor, Prompt};
-pub use smoothing::{Outcome, Smoother};
+pub use smoothing::{FilterOutcome, Smoother};
 pub use tap_layers::TapLayers;
 pub use token_filter::{Fit, TokenFilter};
 pub use tracker::{Estimate, Filter, Tracker};

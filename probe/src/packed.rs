@@ -63,7 +63,7 @@ impl HeadDtype {
         if self == HeadDtype::Int8 {
             let units = rounded.hidden_weight.chunks_exact_mut(weights.d);
             for (unit, (row, bias)) in units.zip(&mut rounded.hidden_bias).enumerate() {
-                let largest = row.iter().fold(0.0_f32, |most, w| most.max(w.abs()));
+                let largest = row.iter().fold(0.0_f32, |max, w| max.max(w.abs()));
                 let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
                 row.iter_mut().for_each(|w| *w = (*w / scale).round());
                 *bias /= scale;
@@ -164,8 +164,8 @@ mod tests {
         {
             let rounded = reference::forward(&dtype.round(&weights), &activation).probabilities;
             let off = rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs());
-            let most = off.fold(0.0, f64::max);
-            assert!(most <= bound, "{}: {most}", dtype.name());
+            let max = off.fold(0.0, f64::max);
+            assert!(max <= bound, "{}: {max}", dtype.name());
         }
     }
 

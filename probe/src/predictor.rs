@@ -36,7 +36,7 @@ impl<'a> Prompt<'a> {
 /// Predicts the total output length of a request before its first step. Called on the thread that
 /// submits the request.
 pub trait LengthPredictor: Send + Sync {
-    /// The prediction for `prompt`; `None` if nothing can be said, as for a request without a hint.
+    /// The prediction for `prompt`; `None` if there is none, as for a request without a hint.
     fn predict(&self, prompt: &Prompt<'_>) -> Option<Prediction>;
 
     /// True if a prediction takes milliseconds: an async caller submits where it may block.

@@ -14,7 +14,7 @@
 //! Two guards that the paper lacks. T never moves mass up, so a bin whose mass underflows would be
 //! lost permanently: every prior contains a uniform floor of [`FLOOR`]. And where the product has
 //! no mass to normalise, the filter restarts from p. Evidence that contradicts the prior is counted
-//! ([`Outcome::Surprise`]) and weighed as any other.
+//! ([`FilterOutcome::Surprise`]) and weighed as any other.
 
 use crate::bins::{Bins, MAX_BINS};
 
@@ -34,7 +34,7 @@ pub type Distribution = [f64; MAX_BINS];
 
 /// Effect of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FilterOutcome {
     /// q(t) is the normalised product.
     Smoothed,
     /// The same, of a prior and a p that share less than [`MIN_SHARED`] of their mass.
@@ -65,16 +65,16 @@ impl Smoother {
 
     /// The first posterior: q(0) = p(0), or uniform where p(0) is not a distribution. `p` is
     /// `[bins]`.
-    pub fn start(&self, p: &[f32]) -> (Distribution, Outcome) {
+    pub fn start(&self, p: &[f32]) -> (Distribution, FilterOutcome) {
         match self.evidence(p) {
-            Some(p) => (self.normalised(&p), Outcome::Smoothed),
-            None => (self.uniform(1.0), Outcome::KeptPrior),
+            Some(p) => (self.normalised(&p), FilterOutcome::Smoothed),
+            None => (self.uniform(1.0), FilterOutcome::KeptPrior),
         }
     }
 
     /// Advances the posterior `q` by `tokens` generated tokens (more than one when steps were late
     /// or missed), then multiplies by the evidence `p`, `[bins]`.
-    pub fn observe(&self, q: &mut Distribution, tokens: u32, p: &[f32]) -> Outcome {
+    pub fn observe(&self, q: &mut Distribution, tokens: u32, p: &[f32]) -> FilterOutcome {
         let moved = self.advance(q, tokens);
         let floor = self.uniform(FLOOR);
         let prior: Distribution = std::array::from_fn(|i| (1.0 - FLOOR) * moved[i] + floor[i]);
@@ -97,11 +97,14 @@ impl Smoother {
         q
     }
 
-    fn weigh(&self, prior: &Distribution, p: &[f32]) -> (Distribution, Outcome) {
-        let Some(p) = self.evidence(p) else { return (self.normalised(prior), Outcome::KeptPrior) };
+    fn weigh(&self, prior: &Distribution, p: &[f32]) -> (Distribution, FilterOutcome) {
+        let Some(p) = self.evidence(p) else {
+            return (self.normalised(prior), FilterOutcome::KeptPrior);
+        };
         let normal = self.normalised(&p);
         let shared = self.sum(&std::array::from_fn(|i| prior[i].min(normal[i])));
-        let outcome = if shared < MIN_SHARED { Outcome::Surprise } else { Outcome::Smoothed };
+        let outcome =
+            if shared < MIN_SHARED { FilterOutcome::Surprise } else { FilterOutcome::Smoothed };
         let product = std::array::from_fn(|i| prior[i] * p[i]);
         let mass = self.sum(&product);
         let has_mass = mass.is_finite() && mass >= MIN_MASS;

@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// `21`, or `12+21`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapLayers {
-    layers: [u32; TapLayers::MOST],
+    layers: [u32; TapLayers::MAX],
     count: usize,
 }
 
 impl TapLayers {
     /// Most layers of a probe.
-    pub const MOST: usize = 4;
+    pub const MAX: usize = 4;
 
     /// One layer.
     ///
@@ -27,9 +27,9 @@ impl TapLayers {
     /// Several layers; `None` unless they are 1 to 4 and ascend.
     pub fn new(layers: &[u32]) -> Option<TapLayers> {
         let ascend = layers.windows(2).all(|pair| pair[0] < pair[1]);
-        let fits = ascend && (1..=TapLayers::MOST).contains(&layers.len());
+        let fits = ascend && (1..=TapLayers::MAX).contains(&layers.len());
         fits.then(|| {
-            let mut all = [0; TapLayers::MOST];
+            let mut all = [0; TapLayers::MAX];
             all[..layers.len()].copy_from_slice(layers);
             TapLayers { layers: all, count: layers.len() }
         })
@@ -74,7 +74,7 @@ impl FromStr for TapLayers {
     fn from_str(text: &str) -> Result<TapLayers, String> {
         let layers: Result<Vec<u32>, _> = text.split('+').map(|part| part.trim().parse()).collect();
         layers.ok().and_then(|layers| TapLayers::new(&layers)).ok_or_else(|| {
-            format!("a layer from 0, or up to {} that ascend with + between", TapLayers::MOST)
+            format!("a layer from 0, or up to {} that ascend with + between", TapLayers::MAX)
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::kernel::masses::{MassKernel, MassUpdate};
 use crate::lengths::Lengths;
 use crate::line::LANES;
 use crate::logarithm::{exp2, log2};
-use crate::smoothing::Outcome;
+use crate::smoothing::FilterOutcome;
 
 /// Mass of every length that is not exceeded, as a share of its mass in h: evidence that was wrong
 /// can be outweighed later.
@@ -34,13 +34,13 @@ const FLOOR: f32 = 1e-6;
 const SURPRISE: f32 = 0.05;
 
 /// Largest factor of the evidence of one observation, and its inverse.
-const MOST_EVIDENCE: f32 = 1e4;
+const MAX_EVIDENCE: f32 = 1e4;
 
 /// Least frequency of a bin that evidence is divided by.
 const LEAST_PRIOR: f32 = 0.01;
 
 /// Tokens since the last observation beyond which evidence does not grow.
-const MOST_TOKENS: u32 = 16;
+const MAX_TOKENS: u32 = 16;
 
 /// States whose masses are summed at once in the search for a quantile.
 const CHUNK: usize = 8;
@@ -157,7 +157,7 @@ impl TokenFilter {
 
     /// Begins a request's state `q` `[states]` with the evidence `p` `[bins]` of `generated`
     /// tokens; 0 is the mean over the prompt.
-    pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, Outcome) {
+    pub fn start(&self, q: &mut [f32], generated: u32, p: &[f32]) -> (Remaining, FilterOutcome) {
         let (scale, masses) = q.split_last_mut().expect("a state");
         let (lengths, padding) = masses.split_at_mut(self.grid.len());
         lengths.copy_from_slice(&self.fit.lengths);
@@ -166,26 +166,26 @@ impl TokenFilter {
         self.observe(q, 1, generated, p)
     }
 
-    /// Multiplies the state `q` `[states]` by the evidence `p` `[bins]` after `generated` tokens,
-    /// of which `tokens` are new.
+    /// Multiplies the state `q` `[states]` by the evidence `p` `[bins]` after `generated` tokens;
+    /// the last `tokens` are new.
     pub fn observe(
         &self,
         q: &mut [f32],
         tokens: u32,
         generated: u32,
         p: &[f32],
-    ) -> (Remaining, Outcome) {
+    ) -> (Remaining, FilterOutcome) {
         let edges = self.edges(generated);
         let Some(evidence) = self.evidence(p, tokens, generated, &edges) else {
             // Not a distribution: the prior stays.
             let (remaining, _) = self.weigh(q, generated, &edges, &[1.0; MAX_BINS]);
-            return (remaining, Outcome::KeptPrior);
+            return (remaining, FilterOutcome::KeptPrior);
         };
         if edges[0] == self.grid.len() {
             // Longer than any answer that the filter knows: p alone is left.
             let mean = self.bins.expected(p);
             let quantiles = QUANTILES.map(|fraction| self.bins.quantile(p, fraction));
-            return (Remaining { mean, quantiles }, Outcome::Surprise);
+            return (Remaining { mean, quantiles }, FilterOutcome::Surprise);
         }
         let (remaining, masses) = self.weigh(q, generated, &edges, &evidence);
         // The masses of the prior: those of the posterior without the evidence.
@@ -195,8 +195,8 @@ impl TokenFilter {
         let shared: f32 =
             prior().zip(p).map(|(prior, p)| (prior * per_total).min(p * per_sum)).sum();
         match shared < SURPRISE {
-            true => (remaining, Outcome::Surprise),
-            false => (remaining, Outcome::Smoothed),
+            true => (remaining, FilterOutcome::Surprise),
+            false => (remaining, FilterOutcome::Smoothed),
         }
     }
 
@@ -223,7 +223,7 @@ impl TokenFilter {
             return None;
         }
         let age = age_class(generated);
-        let exponent = self.fit.evidence[age] * tokens.clamp(1, MOST_TOKENS) as f32;
+        let exponent = self.fit.evidence[age] * tokens.clamp(1, MAX_TOKENS) as f32;
         let sharpness = 1.0 / self.fit.temperature[age];
         let per_alive = 1.0 / (1.0 - self.before[edges[0]]).max(FLOOR);
         // Bins beyond the last have the factor 1. In whole blocks, for the compiler.
@@ -238,14 +238,14 @@ impl TokenFilter {
         for (block, priors) in blocks.iter_mut().zip(priors).take(p.len().div_ceil(LANES)) {
             for (factor, prior) in block.iter_mut().zip(priors) {
                 let log = log2(*factor) * sharpness - log2(*prior);
-                *factor = exp2(log * exponent).clamp(1.0 / MOST_EVIDENCE, MOST_EVIDENCE);
+                *factor = exp2(log * exponent).clamp(1.0 / MAX_EVIDENCE, MAX_EVIDENCE);
             }
         }
         Some(says)
     }
 
     /// Multiplies every state by the factor of its bin, above the floor. Returns the remaining
-    /// tokens, and the mass of each bin, of which the state's factor brings the sum to 1.
+    /// tokens, and the mass of each bin; the state's factor scales the sum to 1.
     fn weigh(
         &self,
         q: &mut [f32],
@@ -284,7 +284,7 @@ impl TokenFilter {
     }
 }
 
-/// The state at which the masses `q`, of which each bin has `masses`, reach `wanted`.
+/// The state at which the sum of the masses `q` reaches `wanted`; `masses`: sum of each bin.
 fn reached(q: &[f32], edges: &Edges, masses: &[f32], mut wanted: f32) -> usize {
     for (bin, &mass) in masses.iter().enumerate() {
         if wanted <= mass && mass > 0.0 {

@@ -4,7 +4,7 @@
 //! Capacity is fixed at construction; nothing allocates after it.
 
 use crate::bins::{Bins, QUANTILES};
-use crate::smoothing::{Distribution, Outcome, Smoother};
+use crate::smoothing::{Distribution, FilterOutcome, Smoother};
 use crate::token_filter::{Remaining, TokenFilter};
 
 /// Estimate of one request's remaining output.
@@ -66,7 +66,7 @@ pub struct Tracker {
     /// Masses of every state under [`Filter::Tokens`]: `[requests, states]`. Memory that is never
     /// written takes no page.
     masses: Vec<f32>,
-    /// Observations that share little of their mass with the prior ([`Outcome::Surprise`]).
+    /// Observations that share little of their mass with the prior ([`FilterOutcome::Surprise`]).
     surprises: u64,
 }
 
@@ -122,7 +122,7 @@ impl Tracker {
                 }
             }
         };
-        self.surprises += u64::from(outcome == Outcome::Surprise);
+        self.surprises += u64::from(outcome == FilterOutcome::Surprise);
         let Remaining { mean, quantiles } = remaining;
         let estimate = Estimate { generation, generated, remaining: mean, quantiles };
         state.last = Some(estimate);
@@ -135,7 +135,7 @@ impl Tracker {
         state.last.filter(|_| state.generation == generation)
     }
 
-    /// Number of surprises ([`Outcome::Surprise`]) since construction.
+    /// Number of surprises ([`FilterOutcome::Surprise`]) since construction.
     pub fn surprises(&self) -> u64 {
         self.surprises
     }
@@ -147,7 +147,7 @@ fn bins_step(
     belief: &mut Option<Distribution>,
     tokens: Option<u32>,
     p: &[f32],
-) -> (Remaining, Outcome) {
+) -> (Remaining, FilterOutcome) {
     let (next, outcome) = match (*belief, tokens) {
         (Some(mut belief), Some(tokens)) => {
             let outcome = smoother.observe(&mut belief, tokens, p);

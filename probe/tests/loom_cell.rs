@@ -18,7 +18,7 @@ fn explore(preemptions: usize, body: fn()) {
     builder.check(body);
 }
 
-/// Publishes `1..=last` on a thread of its own. Every word follows from the step.
+/// Publishes `1..=last` on a separate thread. Every word follows from the step.
 fn writer(cell: &Arc<Cell>, last: u32) -> JoinHandle<()> {
     let cell = cell.clone();
     thread::spawn(move || (1..=last).for_each(|n| cell.publish(n.into(), &estimate(n))))

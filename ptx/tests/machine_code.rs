@@ -8,17 +8,17 @@ struct Gate {
     /// Beginning and end of the names of kernels.
     kernels: (&'static str, &'static str),
     key: &'static str,
-    at_most: f64,
+    limit: f64,
     goal: f64,
 }
 
 const fn gate(
     kernels: (&'static str, &'static str),
     key: &'static str,
-    at_most: f64,
+    limit: f64,
     goal: f64,
 ) -> Gate {
-    Gate { kernels, key, at_most, goal }
+    Gate { kernels, key, limit, goal }
 }
 
 /// Bytes of the instruction cache that Volta to Ampere are known to have: a longer loop is fetched
@@ -51,7 +51,7 @@ const GATES: &[Gate] = &[
     gate(("tiled_", ""), "zero_waits", 0.0, 0.0),
     gate(("wgmma_", ""), "zero_waits", 0.0, 0.0),
     gate(("tiled_", "_256"), "instructions_per_product", 1.95, 1.95),
-    // A unit has half of the products of the tile of 256, and as many instructions of its own.
+    // A unit has half of the products of the tile of 256, and as many other instructions.
     gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
     gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
     gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
@@ -103,7 +103,7 @@ fn reports() -> Vec<(String, String, Value)> {
 #[test]
 fn kernels_pass_the_gates_on_their_machine_code() {
     let reports = reports();
-    for Gate { kernels: (begin, end), key, at_most, goal } in GATES {
+    for Gate { kernels: (begin, end), key, limit, goal } in GATES {
         let of_gate: Vec<_> = reports
             .iter()
             .filter(|(kernel, ..)| kernel.starts_with(begin) && kernel.ends_with(end))
@@ -112,7 +112,7 @@ fn kernels_pass_the_gates_on_their_machine_code() {
         let mut highest = 0.0f64;
         for (kernel, target, sass) in of_gate {
             let found = figure(sass, key);
-            assert!(found <= *at_most, "{kernel} on {target}: {key} {found}, at most {at_most}");
+            assert!(found <= *limit, "{kernel} on {target}: {key} {found}, at most {limit}");
             highest = highest.max(found);
         }
         if highest > *goal {
@@ -171,8 +171,8 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            let most = if kernel == "attention_wgmma_split_hd64" { 5.4 } else { 4.8 };
-            assert!(span <= most * products, "{kernel} on {target}: {span} for {products}");
+            let max = if kernel == "attention_wgmma_split_hd64" { 5.4 } else { 4.8 };
+            assert!(span <= max * products, "{kernel} on {target}: {span} for {products}");
         }
     }
 }

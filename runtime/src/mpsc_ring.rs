@@ -133,7 +133,7 @@ impl<T> Producer<T> {
             // SAFETY: the stamp was `position`: the cell is empty and the consumer is done with it.
             // The claim made this thread the only producer of `position`, and the consumer reads
             // only after the stamp stored below.
-            cell.value.with_mut(|slot| unsafe { (*slot).write(value) });
+            cell.value.with_mut(|cell| unsafe { (*cell).write(value) });
             cell.stamp.store(position.wrapping_add(1), Ordering::Release);
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl<T> Consumer<T> {
         }
         // SAFETY: the stamp shows that the value of `head` is published: its producer is done, the
         // next one needs the stamp stored below, and `&mut self` is the only consumer.
-        let value = cell.value.with_mut(|slot| unsafe { (*slot).assume_init_read() });
+        let value = cell.value.with_mut(|cell| unsafe { (*cell).assume_init_read() });
         cell.stamp.store(self.head.wrapping_add(self.ring.cells.len()), Ordering::Release);
         self.head = self.head.wrapping_add(1);
         Some(value)

@@ -42,7 +42,7 @@ pub struct SchedulerConfig {
     pub max_lookahead: u32,
     /// Treatment of a victim's KV when its blocks are taken.
     pub preemption: Preemption,
-    /// Capacity of the host's pool in blocks. A victim that finds no room there is recomputed; with
+    /// Capacity of the host pool in blocks. A victim that finds no room there is recomputed; with
     /// 0 every victim is, regardless of [`SchedulerConfig::preemption`].
     pub host_blocks: u32,
     /// Seconds to copy one block one way: for [`Preemption::Auto`].
@@ -161,7 +161,7 @@ fn within(name: &'static str, value: u32, min: u32, max: u32) -> Result<(), Conf
 /// An invalid configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ConfigError {
-    /// A size outside its bounds, some of which come from the other sizes.
+    /// A size outside its bounds; some bounds come from the other sizes.
     OutOfRange {
         /// Field of [`SchedulerConfig`].
         name: &'static str,

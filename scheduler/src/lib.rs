@@ -1,6 +1,6 @@
 //! Iteration-level scheduling of language-model requests by predicted remaining length.
 //!
-//! Pure: no clock, no I/O, no threads of its own. Time is an argument, so the engine, a simulator
+//! Pure: no clock, no I/O, no threads. Time is an argument, so the engine, a simulator
 //! and a replay run the same code. Nothing allocates after construction.
 //!
 //! One step, seen from the engine:

@@ -41,7 +41,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { max_requests } => {
-                write!(f, "all {max_requests} request slots are taken: retry later")
+                write!(f, "the limit of {max_requests} requests is reached: retry later")
             }
             Self::NeverFits { needed_blocks, num_blocks } => write!(
                 f,

@@ -38,7 +38,7 @@ pub struct NewRequest {
     pub generated: u32,
     /// Time of arrival, seconds on the caller's clock. The order of arrival is that of submission.
     pub arrival_s: f64,
-    /// Output tokens expected by a prompt-only predictor, if there is one.
+    /// Output tokens expected by a prompt-only predictor, if any.
     pub initial_prediction: Option<f32>,
     /// True number of output tokens, known in replays and simulations.
     pub true_length: Option<u32>,
@@ -236,8 +236,8 @@ impl RequestState {
     /// Remaining output tokens within 1 and what `max_tokens` leaves.
     #[inline]
     fn clamp(&self, tokens: f32) -> f32 {
-        let most = self.max_tokens.saturating_sub(self.generated).max(1);
-        tokens.clamp(1.0, most as f32)
+        let max = self.max_tokens.saturating_sub(self.generated).max(1);
+        tokens.clamp(1.0, max as f32)
     }
 
     /// Records a prediction. Returns true if it was accepted: `refresh` or more output tokens after

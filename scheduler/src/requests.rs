@@ -51,7 +51,7 @@ impl Requests {
         }
     }
 
-    /// Stores a request at a free index, if there is one.
+    /// Stores a request at a free index, if any.
     pub(crate) fn take(&mut self, request: &NewRequest) -> Option<RequestIdx> {
         let idx = self.free.pop()?;
         let generation = self[idx].generation;
@@ -91,7 +91,7 @@ impl Requests {
         state.phase = phase;
     }
 
-    /// Sum over all requests, of which `batch` are those that run.
+    /// Sum over all requests; `batch`: those that run.
     pub(crate) fn outstanding(&self, batch: impl Iterator<Item = RequestIdx>) -> Outstanding {
         let mut sum = self.outside;
         for idx in batch {

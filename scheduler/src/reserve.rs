@@ -31,8 +31,8 @@ impl Reserve {
             Reserve::Mean => request.remaining(),
             Reserve::P90 => request.remaining_p90(),
         };
-        let most = request.max_tokens.saturating_sub(request.generated);
-        let remaining = remaining.map_or(most, |tokens| tokens.ceil() as u32);
+        let max = request.max_tokens.saturating_sub(request.generated);
+        let remaining = remaining.map_or(max, |tokens| tokens.ceil() as u32);
         blocks_for(request.tokens() + remaining) - blocks_for(request.tokens())
     }
 }

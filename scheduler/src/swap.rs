@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Running, Paused --plan.swap_out--> SwappingOut --transferred--> Swapped (its blocks are free)
-//! Swapped         --plan.swap_in---> SwappingIn  --transferred--> Paused  (the host's are free)
+//! Swapped         --plan.swap_in---> SwappingIn  --transferred--> Paused  (host blocks are free)
 //! ```
 //!
 //! A plan lists the requests whose transfers begin; the caller starts the copies at once, and calls
@@ -23,7 +23,7 @@ use crate::scheduler::Scheduler;
 pub enum Finished {
     /// Nothing: its index and its blocks are free.
     Now,
-    /// A copy of its KV in the host's pool, for the caller to discard. Index and blocks are free.
+    /// A copy of its KV in the host pool, for the caller to discard. Index and blocks are free.
     Forget,
     /// A transfer in flight: the index and the blocks are free after the call of
     /// [`Scheduler::transferred`] that reports its end.
@@ -35,7 +35,7 @@ pub enum Finished {
 pub enum Transferred {
     /// The host has the KV, the device's blocks are free.
     Swapped,
-    /// The KV is back on the device, the host's copy is freed; the request may run again.
+    /// The KV is back on the device, the host copy is freed; the request may run again.
     Returned,
     /// The request was finished during the transfer: its index and its blocks are free now.
     Finished {
@@ -192,7 +192,7 @@ impl Scheduler {
         self.swap_state.swapping_out() as usize + self.swap_state.swapping_in().len()
     }
 
-    /// Blocks of the host's pool that requests hold.
+    /// Blocks of the host pool that requests hold.
     pub fn host_blocks_used(&self) -> u32 {
         self.swap_state.host_used()
     }

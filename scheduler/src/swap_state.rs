@@ -2,7 +2,7 @@
 
 use crate::request::RequestIdx;
 
-/// Occupancy of the host's pool per request, and the transfers in flight. Counts only: the blocks
+/// Occupancy of the host pool per request, and the transfers in flight. Counts only: the blocks
 /// on the device belong to `Blocks`, the copies to the caller.
 pub(crate) struct SwapState {
     /// Blocks of each request that the host holds, receives or sends back.
@@ -81,13 +81,13 @@ impl SwapState {
         self.swapping_in.push(idx);
     }
 
-    /// The swap-in has ended: the host's blocks are free.
+    /// The swap-in has ended: the host blocks are free.
     pub(crate) fn end_in(&mut self, idx: RequestIdx) {
         self.swapping_in.retain(|&other| other != idx);
         self.drop_copies(idx);
     }
 
-    /// Frees the host's blocks of a swapped request that has finished.
+    /// Frees the host blocks of a swapped request that has finished.
     pub(crate) fn forget(&mut self, idx: RequestIdx) {
         self.swapped -= 1;
         self.drop_copies(idx);

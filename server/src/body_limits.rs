@@ -120,10 +120,10 @@ impl BodyLimits {
         &self,
         chunks: &mut BodyDataStream,
         bytes: &mut Vec<u8>,
-        most: usize,
+        max: usize,
     ) -> Result<bool, ApiError> {
         let read = async {
-            while bytes.len() <= most {
+            while bytes.len() <= max {
                 match chunks.next().await {
                     None => return Ok(true),
                     Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
@@ -221,7 +221,7 @@ impl BodyPermit {
     }
 }
 
-/// Runs `job` on a thread of its own: a priority, once lowered, cannot be raised again, so it must
+/// Runs `job` on a new thread: a priority, once lowered, cannot be raised again, so it must
 /// not be lowered on a thread of the pool.
 fn at_low_priority(job: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
     let thread = std::thread::Builder::new().name("trail-body_limits".into());
@@ -272,11 +272,11 @@ mod tests {
         };
         let (release, held) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = oneshot::channel();
-        let (told, tells) = oneshot::channel();
+        let (reported, reports) = oneshot::channel();
         let first = permit().run(move |has_left| {
             let _ = begun.send(());
             let _ = held.recv();
-            let _ = told.send(has_left());
+            let _ = reported.send(has_left());
         });
         let first = tokio::spawn(async { first.await.map(drop) });
         begins.await.expect("the work begins");
@@ -286,7 +286,7 @@ mod tests {
         assert!((&mut second).now_or_never().is_none(), "the first has not ended");
         assert_eq!(body_limits.bytes.available_permits(), LARGE_BYTES / UNIT - 2);
         release.send(()).expect("the work goes on");
-        assert_eq!(tells.await, Ok(true), "the client has left");
+        assert_eq!(reports.await, Ok(true), "the client has left");
         let (has_left, permit) = second.await.expect("its turn");
         assert!(!has_left);
         drop(permit);

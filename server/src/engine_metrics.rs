@@ -48,7 +48,7 @@ fn gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 13] {
         ),
         (
             "trail_host_kv_blocks_used",
-            "KV blocks in use at the host.",
+            "KV blocks in use in host memory.",
             stats.host_blocks_used as f64,
         ),
     ]

@@ -37,7 +37,7 @@ pub(crate) fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Accepts connections and serves each in a task of its own.
+/// Accepts connections and serves each in its own task.
 pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,

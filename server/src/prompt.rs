@@ -99,13 +99,13 @@ impl<'de> Visitor<'de> for PromptVisitor {
 fn collect<'de, A: SeqAccess<'de>, T>(
     first: T,
     mut items: A,
-    most: usize,
+    max: usize,
     same: impl Fn(Item) -> Option<T>,
 ) -> Result<Vec<T>, A::Error> {
     let mut all = vec![first];
     while let Some(item) = items.next_element()? {
-        if all.len() == most {
-            return Err(A::Error::custom(format_args!("more than {most} prompts: send fewer")));
+        if all.len() == max {
+            return Err(A::Error::custom(format_args!("more than {max} prompts: send fewer")));
         }
         let other = || {
             A::Error::custom(

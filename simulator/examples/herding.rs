@@ -8,9 +8,9 @@
 //! Each of WORKERS (100) has 16 slots and a queue, first in, first out. Requests arrive at random
 //! routers, by Poisson, at LOAD (0.95) of what the slots can serve; a request takes a slot for 10 s
 //! in the mean, exponentially, and the router knows its length. Every worker reports each 50 ms, at
-//! a phase of its own, and with CHANGE_MS also so long after a request came or went, 5 ms after its
-//! last report at the soonest. All routers hear a report at once, and nothing else takes time. 10
-//! minutes of simulated time for each seed, of which the first 2 are not counted.
+//! its own phase, and with CHANGE_MS also so long after a request came or went, 5 ms after its last
+//! report at the soonest. All routers hear a report at once, and nothing else takes time. 10
+//! minutes of simulated time for each seed; the first 2 are not counted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -26,7 +26,7 @@ const SEEDS: u64 = 3;
 
 /// How a router chooses.
 #[derive(Clone, Copy)]
-struct Choice {
+struct Routing {
     name: &'static str,
     /// Workers looked at, at random; `None`: all.
     sample: Option<u64>,
@@ -36,13 +36,13 @@ struct Choice {
     live: bool,
 }
 
-const CHOICES: [Choice; 6] = [
-    Choice { name: "all workers, live state", sample: None, books: false, live: true },
-    Choice { name: "all workers, bookings", sample: None, books: true, live: false },
-    Choice { name: "all workers, no bookings", sample: None, books: false, live: false },
-    Choice { name: "two choices, bookings", sample: Some(2), books: true, live: false },
-    Choice { name: "eight choices, bookings", sample: Some(8), books: true, live: false },
-    Choice { name: "one at random", sample: Some(1), books: false, live: false },
+const CHOICES: [Routing; 6] = [
+    Routing { name: "all workers, live state", sample: None, books: false, live: true },
+    Routing { name: "all workers, bookings", sample: None, books: true, live: false },
+    Routing { name: "all workers, no bookings", sample: None, books: false, live: false },
+    Routing { name: "two choices, bookings", sample: Some(2), books: true, live: false },
+    Routing { name: "eight choices, bookings", sample: Some(8), books: true, live: false },
+    Routing { name: "one at random", sample: Some(1), books: false, live: false },
 ];
 
 /// The size of a run.
@@ -113,7 +113,7 @@ enum Event {
 }
 
 struct Simulation {
-    choice: Choice,
+    choice: Routing,
     workers: Vec<Worker>,
     /// By router, then by worker.
     bookings: Vec<Vec<Booking>>,
@@ -131,7 +131,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(choice: Choice, case: &Case, seed: u64) -> Simulation {
+    fn new(choice: Routing, case: &Case, seed: u64) -> Simulation {
         let Case { workers, routers, .. } = *case;
         let mut rng = Rng::new(seed);
         let mut worker = || Worker { next_report_ns: rng.below(REPORT_NS), ..Worker::default() };
@@ -280,7 +280,7 @@ impl Simulation {
 
 /// Mean and 99th percentile of the wait for a slot, ms, and the share of requests that waited while
 /// a slot of another worker was free; means over the seeds.
-fn measure(choice: Choice, case: Case) -> [f64; 3] {
+fn measure(choice: Routing, case: Case) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for seed in 0..SEEDS {
         let mut simulation = Simulation::new(choice, &case, seed);
@@ -333,8 +333,8 @@ mod tests {
         let [live, booked, stale, random] = [0, 1, 2, 5].map(|choice| misplaced(choice, 1, None));
         assert_eq!(live, 0.0, "who sees a free slot takes it");
         assert!(live <= booked && booked < stale && stale < random, "{booked} {stale} {random}");
-        let [four, told] = [None, Some(2_000_000)].map(|change_ns| misplaced(1, 4, change_ns));
+        let [four, eager] = [None, Some(2_000_000)].map(|change_ns| misplaced(1, 4, change_ns));
         assert!(four > booked, "four routers do not see each other's bookings");
-        assert!(told < four / 2.0, "{told} {four}");
+        assert!(eager < four / 2.0, "{eager} {four}");
     }
 }

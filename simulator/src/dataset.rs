@@ -52,7 +52,7 @@ impl Dataset {
 
     /// The set of RR-SJF (section 5): Chatbot Arena prompts answered greedily by Llama-3.2-1B under
     /// a cap of 1,024; 4 to 1,024 tokens, at least half below the cap, most others at it. Assumed:
-    /// log-normal with a median of 850 tokens, cut at the cap, of which 42 % reach it.
+    /// log-normal with a median of 850 tokens, cut at the cap, which 42 % reach.
     pub const RR_SJF: Dataset = Dataset {
         name: "rr-sjf",
         prompt: Lengths::LogNormal { mean: 85.0, variation: 1.3, min: 4, max: 1024 },

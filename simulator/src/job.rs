@@ -42,14 +42,14 @@ pub enum Refined {
 impl Job {
     /// The request in the scheduler's terms, submitted at `now_s`.
     pub(crate) fn to_scheduler(&self, now_s: f64) -> NewRequest {
-        let most = self.max_tokens as f32;
+        let max = self.max_tokens as f32;
         NewRequest {
             id: RequestId(self.id),
             prompt_tokens: self.prompt_tokens,
             max_tokens: self.max_tokens,
             arrival_s: now_s,
             // As in the engine: an answer is cut at max_tokens, whatever the predictor expects.
-            initial_prediction: self.r.map(|tokens| tokens.clamp(1.0, most)),
+            initial_prediction: self.r.map(|tokens| tokens.clamp(1.0, max)),
             true_length: Some(self.output_tokens),
             ..NewRequest::default()
         }

@@ -32,8 +32,8 @@
 //!
 //! The files, in the order a request meets them: [`Workload`] ([`Dataset`], [`Noise`]) makes
 //! [`Job`]s, `simulation` gives each to a `worker`, whose steps take the time of a [`StepModel`];
-//! [`Run`] holds the outcomes. [`replay`] repeats the decisions of a log. [`theory`] is apart:
-//! TRAIL's policy in an M/G/1 queue.
+//! [`SimulationRun`] holds the outcomes. [`replay`] repeats the decisions of a log. [`theory`] is
+//! apart: TRAIL's policy in an M/G/1 queue.
 
 pub mod arrivals;
 pub mod confusion;
@@ -55,7 +55,7 @@ mod workload;
 pub use dataset::Dataset;
 pub use job::{Job, Refined};
 pub use noise::Noise;
-pub use run::{Outcome, Run};
+pub use run::{JobOutcome, SimulationRun};
 pub use simulation::{Progress, Simulation, SimulationError};
 pub use step_model::{Roofline, StepModel, StepTime};
 pub use trace::{Trace, TraceError};

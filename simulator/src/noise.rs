@@ -23,7 +23,7 @@ pub enum Noise {
         /// Standard deviation, tokens.
         sigma: f64,
     },
-    /// One prediction a request: the lengths, of which a portion is shuffled so that predictions
+    /// One prediction a request: the lengths, with a portion shuffled so that predictions
     /// and lengths have this rank correlation (Learning to Rank, figure 2b).
     Rank {
         /// Kendall's tau-b.
@@ -51,8 +51,8 @@ impl Noise {
             Noise::Gaussian { sigma } => {
                 let mut rng = Rng::new(seed);
                 for job in jobs {
-                    let said = f64::from(job.output_tokens) + sigma * rng.normal();
-                    job.r = Some(said.clamp(1.0, f64::from(job.max_tokens)) as f32);
+                    let predicted = f64::from(job.output_tokens) + sigma * rng.normal();
+                    job.r = Some(predicted.clamp(1.0, f64::from(job.max_tokens)) as f32);
                 }
             }
             Noise::Rank { tau } => shuffle_to(*tau, jobs, seed),
@@ -94,9 +94,10 @@ fn shuffle_to(tau: f64, jobs: &mut [Job], seed: u64) {
     for _ in 0..20 {
         let portion = 0.5 * (low + high);
         shuffle_portion(portion, jobs, &order, mix(seed));
-        let said = jobs.iter().take(TAU_SAMPLE);
-        let pairs: Vec<(f64, f64)> =
-            said.map(|job| (f64::from(job.output_tokens), job.r.unwrap_or(0.0).into())).collect();
+        let predicted = jobs.iter().take(TAU_SAMPLE);
+        let pairs: Vec<(f64, f64)> = predicted
+            .map(|job| (f64::from(job.output_tokens), job.r.unwrap_or(0.0).into()))
+            .collect();
         if kendall_tau_b(&pairs) > tau { low = portion } else { high = portion }
     }
 }
@@ -136,9 +137,9 @@ impl FromStr for Noise {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Noise, String> {
-        let number = |value: &str, least: f64, most: f64| match value.parse::<f64>() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(format!("'{value}' in noise '{text}': give a number from {least} to {most}")),
+        let number = |value: &str, min: f64, max: f64| match value.parse::<f64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
+            _ => Err(format!("'{value}' in noise '{text}': give a number from {min} to {max}")),
         };
         match text.split_once(':') {
             Some(("gaussian", sigma)) => Ok(Noise::Gaussian { sigma: number(sigma, 0.0, 1e6)? }),

@@ -72,12 +72,12 @@ mod tests {
         for seed in 0..answers {
             let length = Lengths::AlpacaLike { cap: 512 }.tokens(&mut rng);
             prompt += f64::from(prompt_prediction(length, 512, &mut rng) - length as f32).abs();
-            let mut said = Vec::new();
-            ReleaseWalk::new(seed).fill(length, &mut said);
-            for (generated, said) in (0..length).zip(said) {
+            let mut predicted = Vec::new();
+            ReleaseWalk::new(seed).fill(length, &mut predicted);
+            for (generated, predicted) in (0..length).zip(predicted) {
                 let truth = length - generated;
-                error += f64::from(said - truth as f32).abs();
-                right += u32::from(bin_of(said as u32) == bin_of(truth));
+                error += f64::from(predicted - truth as f32).abs();
+                right += u32::from(bin_of(predicted as u32) == bin_of(truth));
                 tokens += 1;
             }
         }

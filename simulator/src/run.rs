@@ -4,7 +4,7 @@ use crate::job::Job;
 
 /// Times and counts of one answered request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// The job's number.
     pub id: u64,
     /// Arrival, seconds on the virtual clock.
@@ -29,16 +29,16 @@ pub struct Outcome {
     pub worker: u32,
 }
 
-impl Outcome {
+impl JobOutcome {
     /// The outcome of `job`, whose arrival is its only time yet.
-    pub(crate) fn begun(job: &Job, worker: u32) -> Outcome {
-        Outcome {
+    pub(crate) fn begun(job: &Job, worker: u32) -> JobOutcome {
+        JobOutcome {
             id: job.id,
             arrival_s: job.arrival_ns as f64 * 1e-9,
             prompt_tokens: job.prompt_tokens,
             output_tokens: job.output_tokens,
             worker,
-            ..Outcome::default()
+            ..JobOutcome::default()
         }
     }
 
@@ -56,9 +56,9 @@ impl Outcome {
 
 /// A simulated run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
+pub struct SimulationRun {
     /// Outcomes of the answered requests, in the order of the jobs.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<JobOutcome>,
     /// True if the run was stopped with requests unanswered.
     pub interrupted: bool,
     /// From the first arrival to the last token, seconds.
@@ -87,7 +87,7 @@ pub struct Run {
     pub prediction_mae: Option<f64>,
 }
 
-impl Run {
+impl SimulationRun {
     /// Output tokens per second over the whole run.
     pub fn tokens_per_s(&self) -> f64 {
         self.tokens as f64 / self.makespan_s.max(1e-9)

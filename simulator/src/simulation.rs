@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::job::Job;
-use crate::run::{Outcome, Run};
+use crate::run::{JobOutcome, SimulationRun};
 use crate::step_model::StepModel;
 use crate::worker::Worker;
 use trail_scheduler::{ConfigError, Policy, Refusal, SchedulerConfig};
@@ -22,7 +22,7 @@ pub struct Simulation {
     pub model: StepModel,
     /// Longest gap between two tokens that prefill may cause; zero for no bound.
     pub max_gap: Duration,
-    /// Workers, each with a scheduler and a model of its own. A job goes to the worker with the
+    /// Workers, each with its own scheduler and model. A job goes to the worker with the
     /// fewest jobs, queued and running, on its arrival (ELIS, section 4.1); ties to the first.
     pub workers: u32,
 }
@@ -70,8 +70,8 @@ impl fmt::Display for SimulationError {
                 write!(f, "request {id} arrives before the one in front of it: sort the requests")
             }
             SimulationError::Workers(workers) => {
-                let most = Simulation::MAX_WORKERS;
-                write!(f, "workers is {workers}: choose a number from 1 to {most}")
+                let max = Simulation::MAX_WORKERS;
+                write!(f, "workers is {workers}: choose a number from 1 to {max}")
             }
             SimulationError::Stalled => f.write_str("the policy runs none of the requests left"),
         }
@@ -96,7 +96,7 @@ impl Simulation {
         policy: &dyn Fn() -> Box<dyn Policy>,
         jobs: &[Job],
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Run, SimulationError> {
+    ) -> Result<SimulationRun, SimulationError> {
         if !(1..=Simulation::MAX_WORKERS).contains(&self.workers) {
             return Err(SimulationError::Workers(self.workers));
         }
@@ -118,7 +118,7 @@ impl Simulation {
 struct Cluster {
     workers: Vec<Worker>,
     /// By job.
-    done: Vec<Option<Outcome>>,
+    done: Vec<Option<JobOutcome>>,
     /// Steps at the last report of progress.
     reported: u64,
 }
@@ -164,11 +164,12 @@ impl Cluster {
         watch(Progress { arrived, finished, steps })
     }
 
-    fn into_run(self, jobs: &[Job], interrupted: bool) -> Run {
+    fn into_run(self, jobs: &[Job], interrupted: bool) -> SimulationRun {
         let first_ns = jobs.first().map_or(0, |job| job.arrival_ns);
         let end_ns = self.workers.iter().map(|worker| worker.now_ns).max().unwrap_or(0);
         let span_ns = end_ns.saturating_sub(first_ns).max(1) as f64;
-        let mut run = Run { interrupted, makespan_s: span_ns * 1e-9, ..Run::default() };
+        let mut run =
+            SimulationRun { interrupted, makespan_s: span_ns * 1e-9, ..SimulationRun::default() };
         let (mut block_ns, mut error) = (0.0, (0.0, 0));
         for Worker { totals, now_ns, .. } in &self.workers {
             run.tokens += totals.tokens;

@@ -134,8 +134,8 @@ mod tests {
         for length in [1, 2, 100, 399, 512] {
             for _ in 0..50 {
                 let near = set.near(length, &mut rng).remaining.len() as i64;
-                let most = if length == 512 { 120 } else { 12 };
-                assert!((near - i64::from(length)).abs() <= most, "{near} for {length}");
+                let max = if length == 512 { 120 } else { 12 };
+                assert!((near - i64::from(length)).abs() <= max, "{near} for {length}");
             }
         }
         let few = TraceSet::sorted(vec![recorded(3)]).expect("a trace");
@@ -160,8 +160,8 @@ mod tests {
         assert!(set.recorded().len() >= 300 && DEMO.len() <= 300_000);
         for recorded in set.recorded() {
             let length = recorded.remaining.len();
-            for (generated, &said) in recorded.remaining.iter().enumerate() {
-                sum += f64::from((said - (length - generated) as f32).abs());
+            for (generated, &predicted) in recorded.remaining.iter().enumerate() {
+                sum += f64::from((predicted - (length - generated) as f32).abs());
                 count += 1;
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::job::Job;
-use crate::run::Outcome;
+use crate::run::JobOutcome;
 use crate::simulation::{Simulation, SimulationError};
 use crate::step_model::StepTime;
 use crate::transfers::Transfers;
@@ -51,7 +51,7 @@ pub(crate) struct Totals {
 struct Live {
     /// Index of the job.
     job: usize,
-    outcome: Outcome,
+    outcome: JobOutcome,
     /// Time of the last token, or of the arrival before the first, nanoseconds.
     last_ns: u64,
     longest_gap_ns: u64,
@@ -118,7 +118,7 @@ impl Worker {
         &mut self,
         ns: Option<u64>,
         jobs: &[Job],
-        done: &mut [Option<Outcome>],
+        done: &mut [Option<JobOutcome>],
     ) -> Result<(), SimulationError> {
         while ns.is_none_or(|ns| self.now_ns < ns) {
             match self.step(jobs, done)? {
@@ -146,7 +146,7 @@ impl Worker {
     fn step(
         &mut self,
         jobs: &[Job],
-        done: &mut [Option<Outcome>],
+        done: &mut [Option<JobOutcome>],
     ) -> Result<Stepped, SimulationError> {
         let submitted = self.submit(jobs)?;
         let transferred = self.transfers.complete(self.now_ns, &mut self.scheduler);
@@ -184,7 +184,7 @@ impl Worker {
             }
             let live = &mut self.live[idx.index()];
             live.job = index;
-            live.outcome = Outcome::begun(job, self.number);
+            live.outcome = JobOutcome::begun(job, self.number);
             (live.last_ns, live.longest_gap_ns) = (job.arrival_ns, 0);
             live.refined.clear();
         }
@@ -262,14 +262,14 @@ impl Worker {
     }
 
     /// Ends the requests that are complete, last first like the engine.
-    fn finish_ended(&mut self, jobs: &[Job], done: &mut [Option<Outcome>]) {
+    fn finish_ended(&mut self, jobs: &[Job], done: &mut [Option<JobOutcome>]) {
         self.ended_in_last_step = self.ended.len();
         self.totals.finished += self.ended.len();
         while let Some(idx) = self.ended.pop() {
             let state = self.scheduler.state(idx);
             let Live { job, outcome, last_ns, longest_gap_ns, .. } = &mut self.live[idx.index()];
             let latency_ns = last_ns.saturating_sub(jobs[*job].arrival_ns);
-            done[*job] = Some(Outcome {
+            done[*job] = Some(JobOutcome {
                 latency_s: latency_ns as f64 * 1e-9,
                 longest_gap_s: *longest_gap_ns as f64 * 1e-9,
                 preemptions: state.preemptions,

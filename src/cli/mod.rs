@@ -141,7 +141,8 @@ fn message(error: &Error, arguments: &[OsString]) -> String {
 
 /// The definition. Options of experts are hidden unless `all` is set.
 fn definition(all: bool) -> clap::Command {
-    scope::hide(with_negative_numbers(Cli::command()), all)
+    let command = Cli::command().max_term_width(100);
+    scope::hide(with_negative_numbers(command), all)
 }
 
 /// The same for arguments that may be wrong: the parser goes as far as it can. A setting that
@@ -160,7 +161,7 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_args(option).mut_subcommands(with_negative_numbers)
 }
 
-/// Parses the arguments, of which the first is the program's name, and the options of `serve` in
+/// Parses the arguments, which begin with the program's name, and the options of `serve` in
 /// its file and the environment.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
     if let Some(help) = help_of_experts(arguments) {

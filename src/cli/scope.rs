@@ -6,7 +6,7 @@
 
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use trail_cli::Error;
 
 use super::definition;
@@ -165,8 +165,12 @@ fn hide_below(command: Command, path: &[&str], all: bool) -> Command {
 
 fn hide_option(option: Arg, path: &[&str], all: bool) -> Arg {
     let id = option.get_id().as_str().to_owned();
-    // Without lists of values and blank lines between options, unless all are asked for.
-    let option = if all { option } else { option.long_help(Resettable::Reset) };
+    let option = match (all, id.as_str()) {
+        (true, _) => option,
+        // The form without blank lines between options.
+        (false, "help") => option.action(ArgAction::HelpShort).help("Print help"),
+        (false, _) => option.long_help(Resettable::Reset),
+    };
     match group_of(path, &id) {
         Some(group) => {
             let is_hidden = !all && group.experts.contains(&id.as_str());
@@ -202,11 +206,11 @@ fn refusal(id: &str, path: &[&str]) -> String {
 }
 
 /// Most commands that a refusal names.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 fn sentence(option: &str, readers: &[String], path: &[&str]) -> String {
-    let mut named = readers[..readers.len().min(MOST_NAMED)].join(", ");
-    if readers.len() > MOST_NAMED {
+    let mut named = readers[..readers.len().min(MAX_NAMED)].join(", ");
+    if readers.len() > MAX_NAMED {
         named += ", ...";
     }
     format!("--{option} is an option of {named}: {} does not read it", path.join(" "))

@@ -188,8 +188,8 @@ impl<'a> Chat<'a> {
         }
         let room = (context - used) as u32;
         let sampling = &self.args.sampling;
-        let most = sampling.max_tokens().map_or(room, |most| most.min(room));
-        let mut request = sampling.request(prompt, most);
+        let max = sampling.max_tokens().map_or(room, |max| max.min(room));
+        let mut request = sampling.request(prompt, max);
         // With a given seed /retry shall give another answer.
         request.sampling.seed = request.sampling.seed.wrapping_add(self.answers.len() as u64);
         Ok(request)

@@ -10,7 +10,7 @@ use trail_cli::{EngineArgs, Error, Output, Spread, Table};
 use trail_scheduler::log::DecisionLog;
 use trail_scheduler::policies::PolicyKind;
 use trail_simulator::replay::{Recording, Replay, ReplayError};
-use trail_simulator::{Outcome, Run};
+use trail_simulator::{JobOutcome, SimulationRun};
 
 use crate::interrupt::Interrupt;
 
@@ -60,7 +60,7 @@ fn simulate(
     recording: &Recording,
     policy: PolicyKind,
     interrupt: &Interrupt,
-) -> Result<Run, Error> {
+) -> Result<SimulationRun, Error> {
     let run = recording.simulate(policy, &mut |_| match interrupt.is_set() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
@@ -95,8 +95,8 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(times: &'static str, policy: PolicyKind, run: &Run) -> Figures {
-        let spread = |of: fn(&Outcome) -> f64| Spread::of(run.outcomes.iter().map(of));
+    fn of(times: &'static str, policy: PolicyKind, run: &SimulationRun) -> Figures {
+        let spread = |of: fn(&JobOutcome) -> f64| Spread::of(run.outcomes.iter().map(of));
         Figures {
             times,
             policy: policy.to_string(),

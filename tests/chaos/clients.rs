@@ -91,8 +91,8 @@ impl<'a> Client<'a> {
         self.rng.below(self.questions.count() as u64) as usize
     }
 
-    fn pause(&mut self, most_ms: u64) {
-        std::thread::sleep(Duration::from_millis(self.rng.below(most_ms)));
+    fn pause(&mut self, max_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.rng.below(max_ms)));
     }
 
     fn whole(&mut self) {

@@ -48,7 +48,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Periods after which the clients give up to wait for the evidence: a slow machine needs more.
-const MOST_PERIODS: u64 = 6;
+const MAX_PERIODS: u64 = 6;
 
 /// Starts a server with `options`, lets the clients loose for periods of `seconds` until the metric
 /// `evidence` has counted something, and checks what is left.
@@ -59,7 +59,7 @@ fn chaos(options: &[&str], seconds: u64, scale: &Scale, evidence: &str) {
     let questions = Questions::ask(&server, seed, scale.max_tokens);
     let before = Resources::of(&server);
     let mut counts = Counts::default();
-    for period in 0..MOST_PERIODS {
+    for period in 0..MAX_PERIODS {
         counts = counts.plus(run_clients(&server, &questions, scale, seed + period, seconds));
         if server.metric(evidence) > 0.0 {
             break;
@@ -143,8 +143,8 @@ fn last_orders(server: &mut Server, questions: &Questions) {
         }
     }
     drop(halves);
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
     assert!(begin.elapsed() < Duration::from_secs(DRAIN_SECONDS + 5), "{:?}", begin.elapsed());
 }
 

@@ -99,13 +99,13 @@ def main(base: str) -> None:
     check("a stream is running", metric(base, "trail_requests_running") == 1)
     stream.close()
     seconds = wait_for(base, "trail_requests_running", 0)
-    check("a dropped stream frees its slot", True, f"after {seconds * 1e3:.0f} ms")
+    check("a dropped stream frees its request index", True, f"after {seconds * 1e3:.0f} ms")
     try:
         client.completions.create(**long, timeout=0.3)
         check("a client that gives up", False, "the answer came first: raise LONG")
     except openai.APITimeoutError:
         seconds = wait_for(base, "trail_requests_running", 0)
-        check("a client that gives up frees its slot", True, f"after {seconds * 1e3:.0f} ms")
+        check("a client that gives up frees its request index", True, f"after {seconds * 1e3:.0f} ms")
     check("no KV block is left in use", metric(base, "trail_kv_blocks_used") == 0)
 
 

@@ -44,11 +44,14 @@ impl Server {
             .expect("the program starts");
         let _deadline = Deadline::of(child.id());
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        let mut said = String::new();
-        while !said.contains("http://") {
-            assert!(stderr.read_line(&mut said).expect("stderr is text") > 0, "no address: {said}");
+        let mut output = String::new();
+        while !output.contains("http://") {
+            assert!(
+                stderr.read_line(&mut output).expect("stderr is text") > 0,
+                "no address: {output}"
+            );
         }
-        let address = said.trim().rsplit("http://").next().and_then(|text| text.parse().ok());
+        let address = output.trim().rsplit("http://").next().and_then(|text| text.parse().ok());
         Server { child, stderr, address: address.expect("an address") }
     }
 
@@ -144,9 +147,9 @@ impl Server {
             assert!(start.elapsed() < Duration::from_secs(60), "the process goes on");
             std::thread::sleep(Duration::from_millis(20));
         };
-        let mut said = String::new();
-        self.stderr.read_to_string(&mut said).expect("stderr is text");
-        (status, said)
+        let mut output = String::new();
+        self.stderr.read_to_string(&mut output).expect("stderr is text");
+        (status, output)
     }
 
     /// Reads a file of the process in `/proc`, such as `status`.
@@ -164,9 +167,9 @@ impl Server {
     }
 
     /// Waits until the process has `most` open files or fewer.
-    pub(crate) fn wait_for_files(&self, most: usize) {
+    pub(crate) fn wait_for_files(&self, max: usize) {
         let start = Instant::now();
-        while self.files() > most {
+        while self.files() > max {
             assert!(start.elapsed() < Duration::from_secs(30), "{} files are open", self.files());
             std::thread::sleep(Duration::from_millis(20));
         }

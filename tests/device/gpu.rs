@@ -57,7 +57,7 @@ fn the_doctor_names_the_device() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn what_cannot_be_is_reported_in_one_line() {
     let refused = |arguments: &[&str], environment: &[(&str, &str)], code: i32, says: &str| {
         let arguments = [&PROMPT[..], arguments].concat();
         assert_refused(&trail_rt(&arguments, environment), code, says);
@@ -103,10 +103,10 @@ fn a_server_whose_gpu_fails_says_so_and_ends() {
     let (status, answer) = failure.expect("the launch fails");
     assert!(status == 500 || status == 503, "{status}");
     assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("engine")));
-    let (status, said) = server.end();
+    let (status, output) = server.end();
     assert_eq!(status.code(), Some(1));
-    let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: the engine broke down: "), "{said}");
+    let last = output.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: the engine broke down: "), "{output}");
 }
 
 /// The smallest benchmarks: durations are not asserted.

@@ -62,7 +62,7 @@ fn loads_are_shares_of_capacity_and_the_table_names_what_was_forced() {
     let output = trail_rt(&[&SMALL[..], &some].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = String::from_utf8(output.stdout).expect("UTF-8");
-    for said in [
+    for expected in [
         "2.00  fcfs",
         "8.00  trail:0.8",
         "Random weights, ",
@@ -70,7 +70,7 @@ fn loads_are_shares_of_capacity_and_the_table_names_what_was_forced() {
         "replayed predictions",
         "capacity",
     ] {
-        assert!(table.contains(said), "{said:?} in {table}");
+        assert!(table.contains(expected), "{expected:?} in {table}");
     }
     let report = bench(&some);
     assert_eq!(report["runs"].as_array().map(Vec::len), Some(4));

@@ -88,10 +88,10 @@ fn commands_change_the_conversation() {
     assert_eq!((messages.len(), &messages[0]["content"]), (2, &json!("/help")));
 
     let output = chat(&GREEDY, "/help\n/stats\nHi.\n/stats\n");
-    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    let errors = String::from_utf8(output.stderr).expect("UTF-8");
     for says in ["/retry", "no answer yet", "tokens/s", "first token", "context", "of 1024 tokens"]
     {
-        assert!(said.contains(says), "{says} in {said}");
+        assert!(errors.contains(says), "{says} in {errors}");
     }
     assert!(!String::from_utf8_lossy(&output.stdout).contains("tokens/s"));
 }
@@ -148,17 +148,20 @@ fn a_model_without_template_is_refused() {
 fn an_answer_ends_where_the_context_does_and_says_so() {
     let output = chat(&["--max-model-len", "48", "--ignore-eos"], "Count to ten.\n");
     assert!(output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("context is full; /clear"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("context is full; /clear"), "{errors}");
 }
 
 #[test]
 fn a_kv_cache_smaller_than_the_context_bounds_the_conversation() {
     // 6 blocks of 16 tokens; the demo model's context has 1024.
     let output = chat(&["--kv-blocks", "6", "--ignore-eos"], "Count to ten.\n/stats\n");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("context is full; /clear") && said.contains("of 96 tokens"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        errors.contains("context is full; /clear") && errors.contains("of 96 tokens"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -174,14 +177,14 @@ fn ctrl_c_stops_the_answer_and_not_the_chat() {
     let pid = child.id().to_string();
     let interrupt = Command::new("kill").args(["-INT", &pid]).status().expect("kill starts");
     assert!(interrupt.success());
-    let mut said = String::new();
-    stderr.read_line(&mut said).expect("a line");
-    assert_eq!(said.trim_end(), "(stopped)");
+    let mut errors = String::new();
+    stderr.read_line(&mut errors).expect("a line");
+    assert_eq!(errors.trim_end(), "(stopped)");
     stdin.write_all(b"/stats\n/exit\n").expect("written");
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).expect("text");
-    said.clear();
-    stderr.read_to_string(&mut said).expect("text");
-    assert!(said.contains("of 1024 tokens"), "{said}");
+    errors.clear();
+    stderr.read_to_string(&mut errors).expect("text");
+    assert!(errors.contains("of 1024 tokens"), "{errors}");
     assert!(child.wait().expect("ended").success());
 }

@@ -18,7 +18,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 /// Longest wait for a text.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A chat whose stdin and stderr are a terminal of its own.
+/// A chat whose stdin and stderr are a new terminal.
 struct Terminal {
     keys: File,
     screen: Receiver<Vec<u8>>,

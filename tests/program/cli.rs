@@ -40,8 +40,8 @@ fn json_and_text_tell_the_same() {
     let text = trail_rt(&arguments);
     assert!(text.status.success());
     let object = json(&[&arguments[..], &["--json", "--logprobs", "2"]].concat());
-    let said = object["text"].as_str().expect("text");
-    assert_eq!(String::from_utf8_lossy(&text.stdout).trim_end(), said.trim_end());
+    let text_field = object["text"].as_str().expect("text");
+    assert_eq!(String::from_utf8_lossy(&text.stdout).trim_end(), text_field.trim_end());
     let count = |name: &str| object[name].as_array().map(Vec::len).expect("an array");
     assert_eq!((count("logprobs"), count("top_logprobs")), (count("tokens"), count("tokens")));
     assert!(count("prompt_tokens") > 0 && count("predictions") > 0);

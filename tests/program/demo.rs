@@ -18,7 +18,7 @@ const SMALL: [&str; 10] = [
     "--json",
 ];
 
-/// Runs `trail-rt demo` with `more` options and a folder of its own for the results.
+/// Runs `trail-rt demo` with `more` options and a separate folder for the results.
 fn demo(name: &str, more: &[&str]) -> Value {
     let out = std::env::temp_dir().join(format!("trail-rt-demo-{}-{name}", std::process::id()));
     let folder = out.to_str().expect("a UTF-8 path");

@@ -117,7 +117,7 @@ fn a_head_over_an_encoder_is_trained_evaluated_and_used() {
 }
 
 #[test]
-fn a_prompt_that_an_encoder_cannot_read_is_said_and_counted() {
+fn a_prompt_that_an_encoder_cannot_read_is_reported_and_counted() {
     let folder = Folder::new("unread");
     let (data, encoder, out) =
         (folder.file("data"), folder.file("encoder"), folder.file("head.safetensors"));
@@ -141,8 +141,8 @@ fn a_prompt_that_an_encoder_cannot_read_is_said_and_counted() {
     completion("Show", 1);
     assert_eq!(server.metric("trail_predictions_failed_total"), 2.0);
     server.terminate();
-    let (_, said) = server.end();
-    assert_eq!(said.matches("no predicted length").count(), 1, "{said}");
+    let (_, stderr) = server.end();
+    assert_eq!(stderr.matches("no predicted length").count(), 1, "{stderr}");
     let log = fs::read_to_string(&log).expect("a log");
     let events = log.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     let events: Vec<serde_json::Value> = events.collect();
@@ -158,17 +158,17 @@ fn a_prompt_that_an_encoder_cannot_read_is_said_and_counted() {
 }
 
 #[test]
-fn a_policy_that_makes_no_use_of_the_option_is_said() {
+fn a_policy_that_makes_no_use_of_the_option_is_reported() {
     let constant = ["--length-predictor", "constant:5"];
-    let said = |more: &[&str]| {
+    let stderr = |more: &[&str]| {
         let output = used(&[&constant[..], more].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && errors.lines().count() <= 1, "{errors}");
         errors
     };
-    assert_eq!(said(&["--policy", "sjf"]), "");
+    assert_eq!(stderr(&["--policy", "sjf"]), "");
     for policy in ["fcfs", "rr", "mlfq"] {
-        let errors = said(&["--policy", policy]);
+        let errors = stderr(&["--policy", policy]);
         assert!(errors.contains(&format!("policy {policy} orders requests without")), "{errors}");
     }
     // A model without a probe.
@@ -178,7 +178,7 @@ fn a_policy_that_makes_no_use_of_the_option_is_said() {
         fs::copy(demo.join(file), folder.file(file)).expect("a copy");
     }
     let model = folder.file("");
-    assert!(said(&["--model", &model]).contains("shortest predicted job first"));
+    assert!(stderr(&["--model", &model]).contains("shortest predicted job first"));
 }
 
 #[test]

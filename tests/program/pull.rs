@@ -179,8 +179,8 @@ fn gguf_files_are_named_where_there_are_several() {
     for status in [429, 503] {
         hub.set(|state| state.status = Some(status));
         let inspect = hub.run(&home, &["inspect", "hf:a/one"]);
-        let said = String::from_utf8_lossy(&inspect.stderr).into_owned();
-        assert!(said.contains("the cached model is used"), "{said}");
+        let errors = String::from_utf8_lossy(&inspect.stderr).into_owned();
+        assert!(errors.contains("the cached model is used"), "{errors}");
     }
     hub.set(|state| state.status = None);
     hub.add("a/none", &[("model.bin", b"")]);
@@ -200,10 +200,10 @@ fn shards_are_those_of_the_index() {
     assert_eq!(fs::read(folder.join("x-2.safetensors")).expect("fetched"), b"2");
     hub.add("a/c", &[("model.safetensors.index.json", br#"{"weight_map": {"a": "../x"}}"#)]);
     let refused = hub.run(&home, &["pull", "a/c"]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
     // After the line of the index.
-    assert!(said.lines().nth(1).is_some_and(|line| line.contains("weight_map")), "{said}");
+    assert!(errors.lines().nth(1).is_some_and(|line| line.contains("weight_map")), "{errors}");
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn without_a_network_the_cache_decides() {
     fs::remove_file(cache.join("hub").join("models--a--b").join("trail-default")).expect("noted");
     // The file is found, and refused as it is no model.
     let found = run(&cache, &["inspect", "hf:a/b"]);
-    let said = String::from_utf8_lossy(&found.stderr).into_owned();
-    assert!(said.contains("the cached model is used") && said.contains("m.gguf"), "{said}");
+    let errors = String::from_utf8_lossy(&found.stderr).into_owned();
+    assert!(errors.contains("the cached model is used") && errors.contains("m.gguf"), "{errors}");
     assert_refused(&run(&home("empty"), &["inspect", "hf:a/b"]), 1, "cannot reach");
     let mut offline = command(&home("empty"));
     offline.env("HF_HUB_OFFLINE", "1").args(["inspect", "hf:a/b"]);

@@ -72,8 +72,9 @@ fn a_chat_streams_as_it_answers() {
     let pieces = server.stream(CHAT, &body);
     assert_eq!(pieces[0]["object"], "chat.completion.chunk");
     assert_eq!(pieces[0]["choices"][0]["delta"]["role"], "assistant");
-    let said = |piece: &Value| piece["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
-    let streamed: String = pieces.iter().filter_map(said).collect();
+    let content =
+        |piece: &Value| piece["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
+    let streamed: String = pieces.iter().filter_map(content).collect();
     assert!(!streamed.is_empty());
     assert_eq!(whole["choices"][0]["message"]["content"], streamed);
     let parts =

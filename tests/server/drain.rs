@@ -80,8 +80,8 @@ fn half_requests_do_not_hold_up_the_end() {
     // All four are accepted, and the last one's header is read.
     server.wait_for("trail_requests_running", 0.0);
     server.terminate();
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
     drop(halves);
 }
 
@@ -97,8 +97,8 @@ fn running_requests_are_finished() {
         assert!(answer.trim_end().ends_with("data: [DONE]"), "{answer}");
         assert!(answer.contains("\"finish_reason\":\"length\""), "{answer}");
     }
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
     drop(halves);
 }
 
@@ -142,9 +142,9 @@ fn the_deadline_cuts_what_is_left() {
         cut += usize::from(is_cut);
     }
     assert!(cut > 0, "40 answers of 900 tokens in a second");
-    let (status, said) = server.end();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("responses were cut after 1 s"), "{said}");
+    let (status, output) = server.end();
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(output.contains("responses were cut after 1 s"), "{output}");
     drop(stalled);
 }
 

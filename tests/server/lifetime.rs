@@ -14,7 +14,7 @@ fn long(stream: bool) -> Value {
 }
 
 #[test]
-fn a_client_that_leaves_frees_its_slot() {
+fn a_client_that_leaves_frees_its_request() {
     for stream in [true, false] {
         let server = Server::start(&[]);
         let mut connection = server.begin(COMPLETIONS, &long(stream));
@@ -41,9 +41,9 @@ fn a_signal_lets_running_requests_finish() {
     connection.read_to_string(&mut answer).expect("the whole answer");
     assert!(answer.trim_end().ends_with("data: [DONE]"), "{answer}");
     assert!(answer.contains("\"finish_reason\":\"length\""));
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(output.lines().count(), 1, "{output}");
     assert!(TcpStream::connect_timeout(&server.address, Duration::from_secs(1)).is_err());
 }
 

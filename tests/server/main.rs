@@ -1,4 +1,4 @@
-//! The server over HTTP, each test with a process of its own.
+//! The server over HTTP, each test with its own process.
 
 mod answers;
 mod bounds;

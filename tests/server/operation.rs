@@ -62,8 +62,8 @@ fn an_estimate_that_is_no_number_is_refused_where_it_is_read() {
         for osl in [json!(-1), json!(12.5), json!("33"), json!(1u64 << 32)] {
             let nvext = json!({ "agent_hints": { "osl": osl } });
             let body = json!({ "prompt": "a", "max_tokens": 1, "nvext": nvext });
-            let (said, answer) = server.request("POST", COMPLETIONS, &body.to_string());
-            assert_eq!(said, status, "{answer}");
+            let (found, answer) = server.request("POST", COMPLETIONS, &body.to_string());
+            assert_eq!(found, status, "{answer}");
             let field = answer["error"]["param"].as_str();
             assert_eq!(field.is_some_and(|of| of == "nvext.agent_hints.osl"), status == 400);
         }

@@ -29,7 +29,7 @@ fn text(answer: &Value) -> &str {
     answer["choices"][0]["text"].as_str().expect("text")
 }
 
-fn said(answer: &Value) -> &str {
+fn content(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().expect("text")
 }
 
@@ -70,11 +70,15 @@ fn special_tokens_of_an_answer_appear_on_request() {
     let body = with(chat("user", "Spell house."), json!({ "max_tokens": 100 }));
     let plain = server.post(CHAT, &body);
     let kept = server.post(CHAT, &with(body, json!({ "skip_special_tokens": false })));
-    assert!(!said(&plain).contains("<|") && said(&kept).contains("<|eos|>"), "{}", said(&kept));
+    assert!(
+        !content(&plain).contains("<|") && content(&kept).contains("<|eos|>"),
+        "{}",
+        content(&kept)
+    );
     let kept = ["<|eos|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|bos|>"]
         .iter()
-        .fold(said(&kept).to_owned(), |text, special| text.replace(special, ""));
-    assert_eq!(said(&plain), kept);
+        .fold(content(&kept).to_owned(), |text, special| text.replace(special, ""));
+    assert_eq!(content(&plain), kept);
 }
 
 #[test]

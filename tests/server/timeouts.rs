@@ -71,9 +71,9 @@ fn a_server_without_descriptors_recovers() {
     assert_eq!(server.get("/health").0, 200);
     drop(silent);
     server.terminate();
-    let (status, said) = server.end();
-    assert!(status.success(), "{status}: {said}");
-    assert_eq!(said.matches("cannot accept connections").count(), 1, "{said}");
+    let (status, output) = server.end();
+    assert!(status.success(), "{status}: {output}");
+    assert_eq!(output.matches("cannot accept connections").count(), 1, "{output}");
 }
 
 #[test]

@@ -25,13 +25,13 @@ pub fn check(files: &[File]) -> Vec<Violation> {
     let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| &*file.text);
     let mut found = Vec::new();
     for (path, limit) in &LIMITS {
-        let (length, most, unit) = match (text(path), limit) {
+        let (length, max, unit) = match (text(path), limit) {
             (None, _) => (usize::MAX, 0, "(missing)"),
-            (Some(text), Limit::Lines(most)) => (text.lines().count(), *most, "lines"),
-            (Some(text), Limit::Bytes(most)) => (text.len(), *most, "bytes"),
+            (Some(text), Limit::Lines(max)) => (text.lines().count(), *max, "lines"),
+            (Some(text), Limit::Bytes(max)) => (text.len(), *max, "bytes"),
         };
-        if length > most {
-            let message = format!("{length} {unit}, at most {most}: move the rest to docs/");
+        if length > max {
+            let message = format!("{length} {unit}, at most {max}: move the rest to docs/");
             found.push(Violation::new(path, 1, message));
         }
     }

@@ -12,7 +12,7 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("tests/emulator/src/exec/ops/float.rs::single", 95),
     ("tests/emulator/src/exec/ops/integer.rs::product", 76),
     ("tests/emulator/src/ptx/inline.rs::call", 78),
-    ("tests/emulator/tests/arithmetic.rs::arithmetic_reference", 71),
+    ("tests/emulator/tests/emulator/arithmetic.rs::arithmetic_reference", 71),
     ("runtime/tests/cuda_backend/backend/play.rs::play", 98),
     ("runtime/tests/cuda/gemm/epilogues.rs::qkv", 73),
 ];

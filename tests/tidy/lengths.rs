@@ -37,11 +37,11 @@ pub fn ratchet(found: &[Long], limit: usize, listed: &[(&str, usize)]) -> Vec<Vi
         let entry = listed.iter().find(|(name, _)| *name == long.name);
         let message = match entry {
             None => format!("{}: {} lines, at most {limit}: split it", long.name, long.length),
-            Some((_, most)) if long.length > *most => {
-                format!("{}: {} lines, was {most}: it may only shrink", long.name, long.length)
+            Some((_, max)) if long.length > *max => {
+                format!("{}: {} lines, was {max}: it may only shrink", long.name, long.length)
             }
-            Some((_, most)) if long.length < *most => {
-                format!("{}: {} lines, was {most}: lower the ratchet", long.name, long.length)
+            Some((_, max)) if long.length < *max => {
+                format!("{}: {} lines, was {max}: lower the ratchet", long.name, long.length)
             }
             Some(_) => continue,
         };

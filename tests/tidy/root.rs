@@ -42,7 +42,9 @@ fn unlisted(names: impl Iterator<Item = String>) -> Vec<Violation> {
     let known = |name: &str| FOLDERS.contains(&name) || OUTPUTS.contains(&name);
     names
         .filter(|name| !name.starts_with('.') && !known(name))
-        .map(|name| Violation::new(&name, 1, "not a folder of the root: put it into one of them"))
+        .map(|name| {
+            Violation::new(&name, 1, "not a folder of the root: put it into a known folder")
+        })
         .collect()
 }
 

@@ -9,6 +9,8 @@ pub struct Line {
     pub code: String,
     /// Comment with its marker (`//`, `///`, `#`), or a line of a Python docstring.
     pub comment: String,
+    /// Contents of the string literals, each followed by a quotation mark; a space for an escape.
+    pub literals: String,
 }
 
 /// Lexical rules of one language, for comments and strings only.
@@ -101,13 +103,20 @@ fn split(text: &str, state: &mut State, syntax: Syntax) -> Line {
                 if rest.starts_with(close.as_str()) {
                     used = close.len();
                     line.code += close;
+                    if !*docstring {
+                        line.literals += "\" ";
+                    }
                     *state = State::Code;
                 } else {
                     let escaped =
                         if *escapes && first == '\\' { rest.chars().nth(1) } else { None };
                     used += escaped.map_or(0, char::len_utf8);
-                    if *docstring {
-                        line.comment += &rest[..used];
+                    match (*docstring, escaped) {
+                        (true, _) => line.comment += &rest[..used],
+                        (false, Some(_)) => line.literals.push(' '),
+                        // The backslash that continues a literal on the next line is none of it.
+                        (false, None) if *escapes && first == '\\' => {}
+                        (false, None) => line.literals.push(first),
                     }
                 }
             }
@@ -175,7 +184,7 @@ fn character(rest: &str) -> usize {
 }
 
 #[test]
-fn code_comments_and_strings_are_told_apart() {
+fn code_comments_and_strings_are_split() {
     let text = "let a = \"// no\"; // yes\nlet c = '\"'; /* one /* two */ */ f::<'a>();\n\
                 let r = r#\"raw \" // \n unsafe \"#; g();\n/// doc \"x\nlet s = \"a\\\"b\";";
     let lines = lines("a.rs", text);
@@ -192,6 +201,14 @@ fn code_comments_and_strings_are_told_apart() {
             ("let s = \"\";", ""),
         ]
     );
+}
+
+#[test]
+fn literals_keep_their_words() {
+    let lines =
+        lines("a.rs", "f(\"one\\ntwo\", \"three \\\n    four\"); // \"five\"\nr#\"si\"x\"#");
+    let literals: Vec<&str> = lines.iter().map(|line| line.literals.as_str()).collect();
+    assert_eq!(literals, ["one two\" three ", "    four\" ", "si\"x\" "]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub type Figures = BTreeMap<String, f64>;
 /// The figures to compare.
 #[derive(Clone, Copy, Debug)]
 pub enum Filter<'a> {
-    /// Those of which it is known which way is better.
+    /// Those that are known to be better when lower, or when higher.
     TimesAndRates,
     /// Those whose path contains this.
     Containing(&'a str),

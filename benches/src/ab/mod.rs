@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trail_cli::{Error, count};
 use trail_platform::stats::median;
 
-use crate::report::{Column, Group, Report};
+use crate::report::{BenchReport, Column, Group};
 use figures::{Comparison, Figures, Filter};
 
 /// Ticks of a second in /proc: USER_HZ, the same on every architecture that Rust's Linux runs on.
@@ -65,7 +65,7 @@ struct Run {
 }
 
 /// Runs both programs. Returns the report, and the failure if a figure is worse than allowed.
-pub fn run(args: &AbArgs) -> Result<(Report, Option<Error>), Error> {
+pub fn run(args: &AbArgs) -> Result<(BenchReport, Option<Error>), Error> {
     let this = std::env::current_exe().map_err(|e| format!("the path of this program: {e}"))?;
     let (mut others, mut these) = (Vec::new(), Vec::new());
     // The first run of a program reads its files: not counted.
@@ -94,7 +94,7 @@ pub fn run(args: &AbArgs) -> Result<(Report, Option<Error>), Error> {
         "figures": compared.iter().map(Comparison::report).collect::<Vec<_>>(),
     });
     let failure = args.worse.and_then(|factor| failure(&compared, factor));
-    Ok((Report::new(report, COLUMNS), failure))
+    Ok((BenchReport::new(report, COLUMNS), failure))
 }
 
 /// The error that says which figures are worse by more than `factor`.

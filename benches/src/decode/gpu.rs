@@ -19,8 +19,8 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
     let sizes = Sizes { requests: largest, rows: PREFILL_ROWS, context: args.context + STEPS };
     let mut runner = Runner::new(bench, sizes)?;
     let limits = Limits::measure(runner.backend().device(), &args.limits)?;
-    for slot in 0..largest as u32 {
-        runner.prefill(slot, args.context, PREFILL_ROWS)?;
+    for request in 0..largest as u32 {
+        runner.prefill(request, args.context, PREFILL_ROWS)?;
     }
     let mut rows = Vec::new();
     for &batch in &args.batch {

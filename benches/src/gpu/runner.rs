@@ -86,17 +86,18 @@ impl Runner {
         &self.backend
     }
 
-    /// Prefills a prompt of `tokens` tokens for request `slot`, in steps of at most `rows` rows.
+    /// Prefills a prompt of `tokens` tokens for request `request`, in steps of at most `rows` rows.
     /// Returns its seconds.
-    pub fn prefill(&mut self, slot: u32, tokens: usize, rows: usize) -> Result<f64, String> {
+    pub fn prefill(&mut self, request: u32, tokens: usize, rows: usize) -> Result<f64, String> {
         let vocab = self.vocab;
-        let ids: Vec<u32> = (0..tokens as u32).map(|at| (at * 7 + slot * 13 + 1) % vocab).collect();
+        let ids: Vec<u32> =
+            (0..tokens as u32).map(|at| (at * 7 + request * 13 + 1) % vocab).collect();
         let start = Instant::now();
         for (index, chunk) in ids.chunks(rows).enumerate() {
             let (first, last) = (index * rows, index * rows + chunk.len() == tokens);
-            let blocks = &self.blocks[slot as usize * self.blocks_each..][..self.blocks_each];
+            let blocks = &self.blocks[request as usize * self.blocks_each..][..self.blocks_each];
             self.batch.clear();
-            self.batch.push(slot, first as u32, chunk, blocks, last);
+            self.batch.push(request, first as u32, chunk, blocks, last);
             self.launch()?;
             self.collect()?;
         }
@@ -140,13 +141,18 @@ impl Runner {
     /// One token of each of the first `count` requests; `pending` if a step in flight samples it.
     fn fill(&mut self, count: usize, position: usize, pending: bool) {
         self.batch.clear();
-        for (slot, blocks) in self.blocks.chunks_exact(self.blocks_each).take(count).enumerate() {
-            let (slot, position) = (slot as u32, position as u32);
+        for (request, blocks) in self.blocks.chunks_exact(self.blocks_each).take(count).enumerate()
+        {
+            let (request, position) = (request as u32, position as u32);
             match pending {
-                true => self.batch.push_pending(slot, position, blocks),
-                false => {
-                    self.batch.push(slot, position, &[(slot * 31 + 1) % self.vocab], blocks, true)
-                }
+                true => self.batch.push_pending(request, position, blocks),
+                false => self.batch.push(
+                    request,
+                    position,
+                    &[(request * 31 + 1) % self.vocab],
+                    blocks,
+                    true,
+                ),
             }
         }
     }

@@ -257,7 +257,7 @@ impl Forecaster {
     fn edge_s(&self, plan: &LaunchPlan, sass: &Sass) -> f64 {
         let launch =
             if plan.overlaps { self.rates.overlapped_launch_s } else { self.rates.launch_s };
-        // Split prefill attention leaves the sum to a launch of its own.
+        // Split prefill attention leaves the sum to a separate launch.
         let fixes_up = plan.splits > 1 && !plan.kernel.contains("_split_");
         let fix_up = if fixes_up { PARTS_S + sass.fences * FENCE_S } else { 0.0 };
         launch + fix_up
@@ -267,7 +267,7 @@ impl Forecaster {
         let (limited_by, largest) = terms
             .iter()
             .copied()
-            .fold(("", 0.0), |most, term| if term.1 > most.1 { term } else { most });
+            .fold(("", 0.0), |max, term| if term.1 > max.1 { term } else { max });
         let overlapped = terms.iter().map(|(_, time)| (time / largest).powf(OVERLAP)).sum::<f64>();
         Forecast { seconds: largest * overlapped.powf(OVERLAP.recip()) + edge, limited_by }
     }

@@ -91,11 +91,13 @@ pub struct KernelsArgs {
         value_parser = count::<{ 1 << 20 }>)]
     rows: Vec<usize>,
     /// Most rows of attention and of the small kernels: larger shapes shrink to it
-    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
-    most_rows: u32,
+    #[arg(long = "most-rows", default_value_t = 8192,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    max_rows: u32,
     /// Most tokens of a request, for attention
-    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1..))]
-    most_context: u32,
+    #[arg(long = "most-context", default_value_t = 32_768,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    max_context: u32,
     /// Measurements of each figure; the median is reported
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -181,7 +183,7 @@ fn measure(
 
 /// The cases to measure, in the order of the options.
 fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
-    let max = MaxShape { rows: args.most_rows as usize, context: args.most_context as usize };
+    let max = MaxShape { rows: args.max_rows as usize, context: args.max_context as usize };
     let mut cases = Vec::new();
     for part in &args.part {
         match part {

@@ -136,7 +136,7 @@ struct Buffers<'a> {
     gamma: Buffer,
     kv_pool: Buffer,
     position: Buffer,
-    slot: Buffer,
+    batch_idx: Buffer,
     block_table: Buffer,
     rope_freqs: Buffer,
 }
@@ -170,7 +170,7 @@ impl<'a> Buffers<'a> {
             gamma: memory.random(product.features)?,
             kv_pool: memory.zeros(pool * 2)?,
             position: memory.of(&(0..rows as i32).collect::<Vec<_>>())?,
-            slot: memory.of(&vec![0_i32; rows])?,
+            batch_idx: memory.of(&vec![0_i32; rows])?,
             block_table: memory.of(&(0..blocks as i32).collect::<Vec<_>>())?,
             rope_freqs: memory.of(&launch::rope_freqs(&frequencies))?,
         })
@@ -201,7 +201,7 @@ impl<'a> Buffers<'a> {
             q: self.out.at(memory),
             kv_pool: self.kv_pool.at(memory),
             position: self.position.at(memory),
-            batch_idx: self.slot.at(memory),
+            batch_idx: self.batch_idx.at(memory),
             block_table: self.block_table.at(memory),
             rope_freqs: self.rope_freqs.at(memory),
             block_stride: block_elements(kv_heads, head_dim) as i64,

@@ -29,22 +29,22 @@ pub fn sampling(config: &ModelConfig, chip: &Chip, max: MaxShape) -> Vec<Box<dyn
         let whole = sampling::sampling(rows, config.vocab_size, 1);
         let team = sampling::team(chip, rows, config.vocab_size);
         let teams = sampling::sampling(rows, config.vocab_size, team);
-        cases.push(Box::new(Sampling { op: "sample_greedy", plan: whole, params: greedy.clone() }));
+        cases.push(Box::new(SamplerCase { op: "sample_greedy", plan: whole, params: greedy.clone() }));
         for plan in if team > 1 { vec![whole, teams] } else { vec![whole] } {
-            cases.push(Box::new(Sampling { op: "sample_top_p", plan, params: top_p.clone() }));
+            cases.push(Box::new(SamplerCase { op: "sample_top_p", plan, params: top_p.clone() }));
         }
     }
     cases
 }
 
 /// One sampling method.
-struct Sampling {
+struct SamplerCase {
     op: &'static str,
     plan: SamplingPlan,
     params: SamplingParams,
 }
 
-impl Case for Sampling {
+impl Case for SamplerCase {
     fn op(&self) -> &'static str {
         self.op
     }

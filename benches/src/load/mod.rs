@@ -56,12 +56,12 @@ fn measure(
         let weights = DeviceWeights::upload_by(device, model, team, &mut |progress| {
             bytes = progress.total;
         })?;
-        let took = start.elapsed().as_secs_f64();
+        let elapsed = start.elapsed().as_secs_f64();
         // The first load warms the page cache.
         if repeat > 0 {
-            times.push(took);
+            times.push(elapsed);
             links.push(link_rate);
-            shares.push(bytes as f64 / took / 1e9 / link_rate);
+            shares.push(bytes as f64 / elapsed / 1e9 / link_rate);
         }
         if repeat == bench.repeats {
             (checked, resident) = (sample::check(model, &weights)?, weights.bytes);

@@ -6,7 +6,7 @@ use trail_platform::stats::{median, quantile};
 use trail_runtime::engine::{EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
-use crate::decoding::{Decoding, Shape};
+use crate::decoding::{Decoding, StepShape};
 use crate::model::{BenchModel, streamed};
 
 /// Steps in one measurement: a pair of measurements is long beside the clock's resolution and short
@@ -26,7 +26,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
 }
 
 fn row(args: &OverlapArgs, bench: &BenchModel, batch: usize) -> Result<Value, String> {
-    let shape = Shape { batch, context: args.context };
+    let shape = StepShape { batch, context: args.context };
     let probe = bench.probe().map_err(|error| error.to_string())?;
     let macs: usize = streamed(&bench.model.weights).map(|tensor| tensor.rows * tensor.cols).sum();
     let mac_share = probe.head.macs() as f64 / macs as f64;

@@ -12,7 +12,7 @@ use trail_runtime::engine::{BuiltBackend, EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
 use super::late::{CountsLate, LateSteps};
-use crate::decoding::{Decoding, Shape, StepStats};
+use crate::decoding::{Decoding, StepShape, StepStats};
 use crate::model::BenchModel;
 
 /// Steps of one measurement.
@@ -33,7 +33,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     for &batch in &args.batch {
         let mut engines = Vec::new();
         for (mode, _) in MODES {
-            engines.push(engine(Shape { batch, context: args.context }, bench, mode)?);
+            engines.push(engine(StepShape { batch, context: args.context }, bench, mode)?);
         }
         device = engines[0].0.engine().device().to_owned();
         rows.extend(measure(bench, &mut engines, batch)?);
@@ -48,7 +48,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
 
 /// An engine whose backend taps by `mode`.
 fn engine(
-    shape: Shape,
+    shape: StepShape,
     bench: &BenchModel,
     mode: TapMode,
 ) -> Result<(Decoding, LateSteps), String> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use trail_cli::{Error, OutputFile, count};
 use trail_runtime::engine::ComputeDevice;
 
-use crate::decoding::Shape;
+use crate::decoding::StepShape;
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
 use crate::report::{Column, Group};
 use crate::timeline;
@@ -63,7 +63,7 @@ pub const COLUMNS: &[Group] = &[
 /// Measures on the device of `bench`, then records what `--timeline` asks for.
 pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, Error> {
     let largest = args.batch.iter().copied().max().unwrap_or(1);
-    Shape { batch: largest, context: args.context }.check(bench)?;
+    StepShape { batch: largest, context: args.context }.check(bench)?;
     // A file that cannot be written is refused before the measurement.
     let claim = |prefix: &str| OutputFile::claim(format!("{prefix}.json").into(), args.force);
     let trace = args.timeline.as_deref().map(claim).transpose()?;
@@ -72,7 +72,8 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, Error> {
         ComputeDevice::Cuda { .. } => gpu::run(args, bench)?,
     };
     if let Some(trace) = trace {
-        let timeline = timeline::record(Shape { batch: largest, context: args.context }, bench)?;
+        let timeline =
+            timeline::record(StepShape { batch: largest, context: args.context }, bench)?;
         report["timeline"] = timeline.write(&trace)?;
     }
     Ok(report)

@@ -89,8 +89,8 @@ impl SteadyLoad {
     }
 
     fn predict(&mut self) {
-        for &slot in &self.batch {
-            let request = self.scheduler.state(slot);
+        for &idx in &self.batch {
+            let request = self.scheduler.state(idx);
             let noise = PREDICTION_NOISE_TOKENS * (2.0 * self.rng.uniform() - 1.0) * 3f64.sqrt();
             // At the start of the last step: the token that it sampled still counts.
             let remaining = request.remaining().unwrap_or(1.0) + 1.0 + noise as f32;
@@ -102,20 +102,20 @@ impl SteadyLoad {
                 step: self.step.saturating_sub(1),
                 generation: request.generation,
             };
-            self.scheduler.predict(slot, prediction);
+            self.scheduler.predict(idx, prediction);
         }
     }
 
     fn finish(&mut self) {
-        for &slot in &self.batch {
-            let request = self.scheduler.state(slot);
+        for &idx in &self.batch {
+            let request = self.scheduler.state(idx);
             let last = self.rng.below(MEAN_OUTPUT_TOKENS) == 0;
             if last && request.generated > 0 || request.generated == request.max_tokens {
-                self.finished.push(slot);
+                self.finished.push(idx);
             }
         }
-        for &slot in &self.finished {
-            self.scheduler.finish(slot);
+        for &idx in &self.finished {
+            self.scheduler.finish(idx);
         }
         self.missing += self.finished.len();
         if self.rng.below(ARRIVAL_STEPS) == 0 {

@@ -6,10 +6,10 @@
 //! its length, or others (`--noise`). All runs have the same requests.
 
 mod report;
-mod workload;
+mod requests;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
+use trail_cli::drive::{self, Display, TimedRequest};
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_runtime::engine::{Engine, PolicyKind};
 use trail_runtime::model::Dtype;
@@ -18,8 +18,8 @@ use trail_simulator::Noise;
 use trail_simulator::arrivals::Arrivals;
 
 use crate::model::parse_dtype;
-use crate::report::Report;
-use report::{Comparison, Conditions, Peak, Run};
+use crate::report::BenchReport;
+use report::{Comparison, Conditions, Peak, PolicyRun};
 
 /// Options of `bench serve`.
 #[derive(Args, Clone, Debug)]
@@ -71,13 +71,13 @@ fn load(text: &str) -> Result<f64, String> {
 }
 
 /// Measures the capacity, then each policy at each load.
-pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Report, Error> {
+pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<BenchReport, Error> {
     let setup = match &args.random_weights {
         Some(shape) => Setup::random(shape, args.dtype)?,
         None => Setup::load(model)?,
     };
     let setup = setup.replaying();
-    let (jobs, replayed_mae) = workload::jobs(args, &setup.model.config);
+    let (jobs, replayed_mae) = requests::jobs(args, &setup.model.config);
     let loads = match args.burst {
         Some(_) => vec![None],
         None => args.loads.iter().copied().map(Some).collect(),
@@ -95,15 +95,15 @@ pub fn run(args: &ServeArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<R
     }
     bench.display.finish();
     let comparison = Comparison { conditions, runs };
-    Ok(Report { json: comparison.json(), text: comparison.text() })
+    Ok(BenchReport { json: comparison.json(), text: comparison.text() })
 }
 
-/// The workload; each run has an engine of its own.
+/// The workload; each run has its own engine.
 struct Bench<'a> {
     args: &'a ServeArgs,
     setup: &'a Setup,
     options: &'a EngineArgs,
-    jobs: Vec<Job>,
+    jobs: Vec<TimedRequest>,
     display: Display,
 }
 
@@ -124,7 +124,7 @@ impl Bench<'_> {
             output_tokens: tokens,
             capacity_requests_per_s: capacity,
             capacity_tokens_per_s: run.saturated_tokens_per_s,
-            slots: engine.max_running(),
+            max_running: engine.max_running(),
             kv_blocks: engine.kv_blocks(),
             max_tokens: self.args.max_tokens,
             seed: self.args.seed,
@@ -140,7 +140,7 @@ impl Bench<'_> {
         policy: PolicyKind,
         load: Option<f64>,
         rate: Option<f64>,
-    ) -> Result<Run, Error> {
+    ) -> Result<PolicyRun, Error> {
         self.schedule(rate);
         let engine = self.engine(policy)?;
         Ok(self.drive(&engine, &policy.to_string(), load)?.0)
@@ -164,24 +164,24 @@ impl Bench<'_> {
         engine: &Engine,
         policy: &str,
         load: Option<f64>,
-    ) -> Result<(Run, drive::Run), Error> {
+    ) -> Result<(PolicyRun, drive::DriveRun), Error> {
         let label = load.map_or(policy.into(), |load| format!("{policy} {load:.2}"));
         self.display.begin(&label, self.jobs.len());
         let (display, mut peak) = (&mut self.display, Peak::default());
-        let driven = drive::on_wall(engine, &self.jobs, |progress| {
+        let driven = drive::run_on_wall_clock(engine, &self.jobs, |progress| {
             peak.sample(&engine.stats());
             display.show(progress, engine);
         })?;
         self.display.end();
         verify(&self.jobs, &driven.outcomes)?;
         let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
-        let run = Run::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
+        let run = PolicyRun::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
         Ok((run, driven))
     }
 }
 
 /// Fails if a request has not exactly its forced number of tokens.
-fn verify(jobs: &[Job], outcomes: &[drive::Outcome]) -> Result<(), Error> {
+fn verify(jobs: &[TimedRequest], outcomes: &[drive::RequestOutcome]) -> Result<(), Error> {
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let (want, got) = (job.request.forced_length.unwrap_or(0), outcome.tokens.len());
         if got as u64 != u64::from(want) {

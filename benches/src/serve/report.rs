@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trail_cli::drive::Outcome;
+use trail_cli::drive::RequestOutcome;
 use trail_cli::{Spread, Table};
 use trail_runtime::engine::Stats;
 
@@ -24,7 +24,8 @@ pub struct Conditions {
     /// The same capacity in output tokens per second.
     pub capacity_tokens_per_s: f64,
     /// Sequences in one step.
-    pub slots: usize,
+    #[serde(rename = "slots")]
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
     /// Most output tokens of a request.
@@ -56,7 +57,7 @@ impl Peak {
 
 /// Results of one policy at one load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct PolicyRun {
     /// Name of the policy, with its share c.
     pub policy: String,
     /// Arrival rate over capacity; null for a burst.
@@ -89,20 +90,20 @@ pub struct Run {
     pub verified: bool,
 }
 
-impl Run {
+impl PolicyRun {
     /// Results of a verified run.
     pub fn new(
         policy: &str,
         load: Option<f64>,
-        outcomes: &[Outcome],
+        outcomes: &[RequestOutcome],
         makespan_s: f64,
         stats: Stats,
         peak: Peak,
-    ) -> Run {
+    ) -> PolicyRun {
         let tokens: usize = outcomes.iter().map(|outcome| outcome.tokens.len()).sum();
         let several = outcomes.iter().filter(|outcome| outcome.tokens.len() > 1);
         let tpot = several.map(|o| (o.latency_s - o.ttft_s) / (o.tokens.len() - 1) as f64);
-        Run {
+        PolicyRun {
             policy: policy.into(),
             load,
             latency_s: Spread::of(outcomes.iter().map(|outcome| outcome.latency_s)),
@@ -144,7 +145,7 @@ pub struct Comparison {
     /// Conditions of all runs.
     pub conditions: Conditions,
     /// Results of each run.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PolicyRun>,
 }
 
 impl Comparison {
@@ -183,7 +184,7 @@ impl Comparison {
             .group("peak KV", &["blocks"]);
         self.runs.iter().for_each(|run| table.row(run.cells()));
         format!(
-            "{} requests, {} output tokens, {} on {}, {} slots, {} KV blocks\n\
+            "{} requests, {} output tokens, {} on {}, up to {} running, {} KV blocks\n\
              capacity {:.2} requests/s, {:.0} tokens/s (all at once, fcfs)\n\n\
              {table}\n\
              Every request had exactly its forced length in every run.\n{}",
@@ -191,7 +192,7 @@ impl Comparison {
             c.output_tokens,
             c.model,
             c.device,
-            c.slots,
+            c.max_running,
             c.kv_blocks,
             c.capacity_requests_per_s,
             c.capacity_tokens_per_s,

@@ -13,11 +13,11 @@ use super::record::{TracedTap, config, record_steps};
 use super::recorder::{Recorder, Stamp, Track};
 use super::sizes::Sizes;
 use super::{RunInfo, SpanKind, Timeline};
-use crate::decoding::Shape;
+use crate::decoding::StepShape;
 use crate::model::BenchModel;
 
 /// Records decode steps of `shape`.
-pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+pub fn record(shape: StepShape, bench: &BenchModel) -> Result<Timeline, String> {
     let sizes = Sizes::new(shape);
     let recorder = Arc::new(Recorder::new(bench.threads()));
     let config = config(&sizes, bench)?;

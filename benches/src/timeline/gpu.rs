@@ -13,11 +13,11 @@ use super::record::{TracedTap, config, record_steps};
 use super::recorder::{Recorder, Stamp};
 use super::sizes::Sizes;
 use super::{RunInfo, SpanKind, Timeline};
-use crate::decoding::Shape;
+use crate::decoding::StepShape;
 use crate::model::BenchModel;
 
 /// Records decode steps of `shape`.
-pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+pub fn record(shape: StepShape, bench: &BenchModel) -> Result<Timeline, String> {
     let mut settings = bench.settings();
     // Kernels inside a graph cannot be timed one by one.
     settings.graphs = false;
@@ -81,7 +81,7 @@ struct TracedBackend {
     inner: CudaBackend,
     clock: Anchor,
     recorder: Arc<Recorder>,
-    /// Error of the mapping from the device's clock to the host's, seconds.
+    /// Error of the mapping from the device's clock to that of the host, seconds.
     error_s: Arc<Mutex<f64>>,
 }
 
@@ -107,7 +107,7 @@ impl Backend for TracedBackend {
     }
 }
 
-/// Stamps the parts of `step` on the streams, on the host's clock.
+/// Stamps the parts of `step` on the streams, on the clock of the host.
 fn stamp(recorder: &Recorder, clock: &Anchor, step: u64, times: &StepTimes) {
     let at = |seconds: f64| -> Instant { clock.at + Duration::from_secs_f64(seconds.max(0.0)) };
     let push = |kind, begin, end| {

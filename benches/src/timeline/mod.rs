@@ -17,11 +17,11 @@ use trail_cli::output_file::{GENERATOR, generator};
 use trail_cli::{Error, OutputFile};
 use trail_runtime::engine::ComputeDevice;
 
-use crate::decoding::Shape;
+use crate::decoding::StepShape;
 use crate::model::BenchModel;
 
 /// Records decode steps of `shape` on the device of `bench`.
-pub fn record(shape: Shape, bench: &BenchModel) -> Result<Timeline, String> {
+pub fn record(shape: StepShape, bench: &BenchModel) -> Result<Timeline, String> {
     match bench.device() {
         ComputeDevice::Cpu => cpu::record(shape, bench),
         ComputeDevice::Cuda { .. } => gpu::record(shape, bench),

@@ -132,7 +132,7 @@ impl TracedTap {
         staged.1.filter(|_| staged.0 == step)
     }
 
-    /// Runs a task of the probe, if there is one, and stamps it.
+    /// Runs a task of the probe, if any, and stamps it.
     fn traced_task(&self) -> bool {
         self.recorder.register_thread();
         let begin = Instant::now();

@@ -2,7 +2,7 @@
 
 use trail_runtime::backend::BLOCK_TOKENS;
 
-use crate::decoding::Shape;
+use crate::decoding::StepShape;
 
 /// Recorded steps.
 pub const STEPS: usize = 16;
@@ -26,7 +26,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// The sizes for requests of `shape`.
-    pub fn new(Shape { batch, context }: Shape) -> Sizes {
+    pub fn new(StepShape { batch, context }: StepShape) -> Sizes {
         Sizes { batch, context, rows: 2 * batch + MORE_ROWS }
     }
 

@@ -1,8 +1,8 @@
 //! Runs one workload on one engine: submits at the arrival times, collects the events.
 //!
-//! By the wall clock the engine has its own thread ([`on_wall`]). By simulated time ([`on_steps`])
-//! one thread does it all: submit what has arrived, step the engine, time-stamp the tokens; an idle
-//! engine advances the clock to the next arrival.
+//! By the wall clock the engine has its own thread ([`run_on_wall_clock`]). By simulated time
+//! ([`run_on_step_clock`]) one thread does it all: submit what has arrived, step the engine,
+//! time-stamp the tokens; an idle engine advances the clock to the next arrival.
 
 mod clock_fit;
 mod outcome;
@@ -17,7 +17,7 @@ use trail_runtime::engine::{
 
 use crate::error::Error;
 pub use clock_fit::ClockFit;
-pub use outcome::Outcome;
+pub use outcome::RequestOutcome;
 pub use progress::{Display, Progress};
 
 /// Interval at which arrivals and events are polled by the wall clock. Bounds the error of every
@@ -26,14 +26,14 @@ const TICK: Duration = Duration::from_millis(2);
 
 /// One request of the workload.
 #[derive(Clone)]
-pub struct Job {
+pub struct TimedRequest {
     /// The request.
     pub request: Request,
     /// Arrival, seconds after the start.
     pub arrival_s: f64,
 }
 
-impl Job {
+impl TimedRequest {
     fn arrival_ns(&self) -> u64 {
         (self.arrival_s * 1e9).round() as u64
     }
@@ -41,9 +41,9 @@ impl Job {
 
 /// A completed run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct DriveRun {
     /// In the order of the jobs.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<RequestOutcome>,
     /// From the first arrival to the last token, seconds.
     pub makespan_s: f64,
     /// Tokens generated per second while requests waited; of the whole run if none ever did.
@@ -54,11 +54,11 @@ pub struct Run {
 
 /// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each
 /// poll.
-pub fn on_wall(
+pub fn run_on_wall_clock(
     engine: &Engine,
-    jobs: &[Job],
+    jobs: &[TimedRequest],
     mut show: impl FnMut(&Progress),
-) -> Result<Run, Error> {
+) -> Result<DriveRun, Error> {
     let mut workload = Workload::new(jobs);
     let start = Instant::now();
     let now_ns = || start.elapsed().as_nanos() as u64;
@@ -73,12 +73,12 @@ pub fn on_wall(
 
 /// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at
 /// each step.
-pub fn on_steps(
+pub fn run_on_step_clock(
     engine: &mut SteppedEngine,
     clock: &StepClock,
-    jobs: &[Job],
+    jobs: &[TimedRequest],
     mut show: impl FnMut(&Progress, &Engine),
-) -> Result<Run, Error> {
+) -> Result<DriveRun, Error> {
     let mut workload = Workload::new(jobs);
     let mut fit = ClockFit::default();
     while !workload.is_finished() {
@@ -115,8 +115,8 @@ struct InFlight {
 
 /// A workload during its run.
 struct Workload<'a> {
-    jobs: &'a [Job],
-    outcomes: Vec<Outcome>,
+    jobs: &'a [TimedRequest],
+    outcomes: Vec<RequestOutcome>,
     in_flight: Vec<InFlight>,
     /// Index of the next job to submit.
     next: usize,
@@ -126,10 +126,10 @@ struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    fn new(jobs: &'a [Job]) -> Workload<'a> {
+    fn new(jobs: &'a [TimedRequest]) -> Workload<'a> {
         Workload {
             jobs,
-            outcomes: vec![Outcome::default(); jobs.len()],
+            outcomes: vec![RequestOutcome::default(); jobs.len()],
             in_flight: Vec::with_capacity(jobs.len()),
             next: 0,
             progress: Progress::default(),
@@ -142,7 +142,7 @@ impl<'a> Workload<'a> {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        self.jobs.get(self.next).map(Job::arrival_ns)
+        self.jobs.get(self.next).map(TimedRequest::arrival_ns)
     }
 
     /// Submits the jobs that have arrived by `now_ns`.
@@ -220,14 +220,14 @@ impl<'a> Workload<'a> {
         Ok(false)
     }
 
-    fn into_run(self, end_ns: u64, fit: Option<ClockFit>) -> Run {
-        let first_ns = self.jobs.first().map_or(0, Job::arrival_ns);
+    fn into_run(self, end_ns: u64, fit: Option<ClockFit>) -> DriveRun {
+        let first_ns = self.jobs.first().map_or(0, TimedRequest::arrival_ns);
         let makespan_s = end_ns.saturating_sub(first_ns) as f64 * 1e-9;
         let (tokens, ns) = match self.saturated {
             (0, _) | (_, 0) => (self.progress.tokens, end_ns.max(1)),
             saturated => saturated,
         };
         let saturated_tokens_per_s = tokens as f64 / (ns as f64 * 1e-9);
-        Run { outcomes: self.outcomes, makespan_s, saturated_tokens_per_s, fit }
+        DriveRun { outcomes: self.outcomes, makespan_s, saturated_tokens_per_s, fit }
     }
 }

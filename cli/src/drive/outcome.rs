@@ -2,7 +2,7 @@
 
 /// Answer and times of one request.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// Output tokens.
     pub tokens: Vec<u32>,
     /// Seconds from arrival to first token.
@@ -17,7 +17,7 @@ pub struct Outcome {
     pub stopped: bool,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// Longest time without a token, the wait for the first one included, seconds (Learning to
     /// Rank's `max_waiting_time`).
     pub fn max_wait_s(&self) -> f64 {

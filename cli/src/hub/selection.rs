@@ -58,7 +58,7 @@ impl Selection {
     }
 }
 
-/// The files of a model of which `file` was named.
+/// The files of the model that `file` is part of.
 fn named(model: &HubReference, file: &str, files: &[&str]) -> Result<Selection, String> {
     if !files.contains(&file) {
         let is_model = |file: &&str| is_weights(file) && !is_companion(file);
@@ -124,7 +124,7 @@ fn companions(weights: &str, files: &[&str]) -> Vec<String> {
     beside.filter(|file| files.contains(&file.as_str()) && file != weights).collect()
 }
 
-/// The files of a model of which `file` is `NAME-00001-of-00003.gguf`, the first one first.
+/// The files of the model with `file`, `NAME-00001-of-00003.gguf`, the first one first.
 fn shards(file: &str) -> Option<Vec<String>> {
     let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (name, number) = rest.rsplit_once('-')?;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams outlive their workers: python3 tests/failover.py [a b c ...]
 
-Each case starts processes of its own on loopback and is bounded in time.
+Each case starts its own processes on loopback and is bounded in time.
 """
 
 import random
@@ -28,7 +28,7 @@ def both_stream(cluster):
 
 
 def kill_one_of_two(cluster, which=signal.SIGKILL):
-    """The answers of six streams over two workers, one of which gets a signal in the middle."""
+    """The answers of six streams over two workers; one worker gets a signal in the middle."""
     cluster.add_workers(2, EIGHT)
     finish = six_streams(cluster)
     wait_until("both workers stream", lambda: both_stream(cluster))

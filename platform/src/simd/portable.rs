@@ -275,7 +275,7 @@ impl Simd for Portable {
 impl Bytes for Portable {
     const BYTE_TILE_ROWS: usize = 2;
 
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_columns(rows: &[*const u8; MAX_LANES], at: usize) -> [PortableWords; 4] {
         let mut columns = [PortableWords([0; LANES]); 4];
         for (lane, row) in rows.iter().enumerate() {
@@ -332,7 +332,9 @@ impl Bytes for Portable {
 pub struct PlainDot;
 
 impl ByteDot<Portable> for PlainDot {
-    #[inline(always)]
+    // Out of line, as `load_columns`: unrolled over the words of a block, the code of one product
+    // has 200 KB, and takes minutes to compile.
+    #[inline(never)]
     unsafe fn dot(
         mut sum: PortableWords,
         q: PortableWords,

@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The fingerprint in metadata `model`, if there is one.
+    /// The fingerprint in metadata `model`, if any.
     pub(crate) fn model(&mut self) -> Result<Option<String>, Error> {
         match self.metadata.contains_key("model") {
             true => self.fingerprint("model").map(Some),

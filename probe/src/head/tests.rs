@@ -30,7 +30,7 @@ const ROWS: &[usize] = match cfg!(miri) {
     false => &[1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64, 95, 97, 200],
 };
 /// The largest batch, rows.
-const MOST: usize = ROWS[ROWS.len() - 1];
+const MAX_ROWS: usize = ROWS[ROWS.len() - 1];
 
 fn activations(rows: usize, d: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::from_state(seed);
@@ -101,10 +101,10 @@ fn the_tolerance_is_not_slack() {
 #[test]
 fn a_row_has_the_same_bits_in_every_batch() {
     for_each_head(|head, _, seed| {
-        let activations = activations(MOST, head.d(), seed);
-        let all = forward(head, &activations, MOST);
+        let activations = activations(MAX_ROWS, head.d(), seed);
+        let all = forward(head, &activations, MAX_ROWS);
         for &rows in ROWS {
-            for first in [0, MOST - rows] {
+            for first in [0, MAX_ROWS - rows] {
                 let part = forward(head, &activations[first * head.d()..][..rows * head.d()], rows);
                 assert_eq!(part, all[first * head.bins()..][..rows * head.bins()]);
             }
@@ -115,7 +115,7 @@ fn a_row_has_the_same_bits_in_every_batch() {
 #[test]
 fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
     for_each_head(|head, _, seed| {
-        let (rows, mut rng) = (MOST, Rng::from_state(seed));
+        let (rows, mut rng) = (MAX_ROWS, Rng::from_state(seed));
         let activations = activations(rows, head.d(), seed);
         let all = forward(head, &activations, rows);
         let partials = poisoned(head, rows);
@@ -125,8 +125,8 @@ fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
             head.run_task(task, &activations, rows, &partials);
         }
         let mut out = vec![f32::NAN; rows * head.bins()];
-        let half = MOST / 2;
-        for range in [0..1, 1..half, half..half, half..MOST] {
+        let half = MAX_ROWS / 2;
+        for range in [0..1, 1..half, half..half, half..MAX_ROWS] {
             let part = range.start * head.bins()..range.end * head.bins();
             head.finish_rows(range, &partials, &mut out[part]);
         }
@@ -139,21 +139,21 @@ fn threads_sharing_the_tasks_leave_no_trace() {
     let (d, hidden, bins) = SHAPES[SHAPES.len() - 1];
     let weights = Weights::random(d, hidden, bins, 9);
     let head = Head::new(&weights);
-    let activations = activations(MOST, d, 9);
-    let partials = poisoned(&head, MOST);
+    let activations = activations(MAX_ROWS, d, 9);
+    let partials = poisoned(&head, MAX_ROWS);
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (head, activations, partials) = (&head, &activations, &partials);
             scope.spawn(move || {
-                for task in (thread..head.tasks(MOST)).step_by(3) {
-                    head.run_task(task, activations, MOST, partials);
+                for task in (thread..head.tasks(MAX_ROWS)).step_by(3) {
+                    head.run_task(task, activations, MAX_ROWS, partials);
                 }
             });
         }
     });
-    let mut out = vec![f32::NAN; MOST * bins];
-    head.finish_rows(0..MOST, &partials, &mut out);
-    assert_eq!(out, forward(&head, &activations, MOST));
+    let mut out = vec![f32::NAN; MAX_ROWS * bins];
+    head.finish_rows(0..MAX_ROWS, &partials, &mut out);
+    assert_eq!(out, forward(&head, &activations, MAX_ROWS));
 }
 
 #[test]

@@ -134,7 +134,7 @@ unsafe fn run<V: Simd, const N: usize>(update: MassUpdate<'_>) -> f32 {
     let MassUpdate { q, floors, values, edges, factors, masses } = update;
     let (q, floors, values) = (q.as_mut_ptr(), floors.as_ptr(), values.as_ptr());
     // SAFETY: by the caller's contract the CPU has V's feature, and all blocks of a bin's states
-    // lie in the three slices; a mask is read at most 2 LANES from the start of three times LANES.
+    // are in the three slices; a mask is read at most 2 LANES from the start of three times LANES.
     unsafe {
         let (zero, one) = (V::splat(0.0), V::splat(1.0));
         let mut moments = [zero; N];

@@ -25,7 +25,7 @@ impl LengthPredictor for PromptLength {
     }
 }
 
-/// The client's estimate; for a request without one, that of another predictor if there is one.
+/// The client's estimate; for a request without one, that of another predictor, if any.
 pub struct Hint {
     /// The predictor of requests without a hint.
     pub otherwise: Option<Arc<dyn LengthPredictor>>,

@@ -52,8 +52,8 @@ impl Prediction {
             Prediction::Tokens(tokens) => return *tokens,
         };
         let midpoint = |bin| bins.midpoint(bin) as f32;
-        let error = |said: f32| -> f32 {
-            let of = |bin| q[bin] * countdown_error(said, midpoint(bin));
+        let error = |predicted: f32| -> f32 {
+            let of = |bin| q[bin] * countdown_error(predicted, midpoint(bin));
             (0..bins.count()).map(of).sum()
         };
         let points = (0..bins.count()).map(midpoint);
@@ -66,9 +66,9 @@ fn likeliest_bin(q: &[f32]) -> usize {
     (0..q.len()).fold(0, |best, i| if q[i] > q[best] { i } else { best })
 }
 
-/// Error of counting `said` tokens down over an answer of `length`, summed over its tokens: as long
-/// as `said` lasts the difference, then what is left.
-fn countdown_error(said: f32, length: f32) -> f32 {
-    let rest = (length - said).max(0.0);
-    (said - length).abs() * said.min(length) + 0.5 * rest * rest
+/// Error of counting `predicted` tokens down over an answer of `length`, summed over its tokens: as
+/// long as `predicted` lasts the difference, then what is left.
+fn countdown_error(predicted: f32, length: f32) -> f32 {
+    let rest = (length - predicted).max(0.0);
+    (predicted - length).abs() * predicted.min(length) + 0.5 * rest * rest
 }

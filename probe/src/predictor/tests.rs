@@ -16,7 +16,7 @@ fn predictor() -> Predictor {
     bag(Bins::equal(2, 100), 3, &[2.0, 0.0, 0.0, 0.0, 0.0, 3.0], &[0.5, 0.0])
 }
 
-fn said(predictor: &dyn LengthPredictor, ids: &[u32]) -> Prediction {
+fn predicted(predictor: &dyn LengthPredictor, ids: &[u32]) -> Prediction {
     predictor.predict(&Prompt::new(ids)).expect("a prediction")
 }
 
@@ -26,34 +26,34 @@ fn counts_enter_by_their_logarithm() {
     let logits = [0.5 + 2.0 * 3f64.ln(), 3.0 * 4f64.ln()];
     let second = 1.0 / (1.0 + (logits[0] - logits[1]).exp());
     let expected = 25.0 * (1.0 - second) + 75.0 * second;
-    assert!((f64::from(said(&predictor(), &prompt).mean()) - expected).abs() < 1e-4);
-    assert_eq!(said(&predictor(), &prompt).likeliest(), 75.0);
+    assert!((f64::from(predicted(&predictor(), &prompt).mean()) - expected).abs() < 1e-4);
+    assert_eq!(predicted(&predictor(), &prompt).likeliest(), 75.0);
     let length = Layer::new(&[10.0], &[1.0]);
     let of_length = Predictor::new(Features::PromptLength, Output::Tokens, vec![length]);
-    assert_eq!(said(&of_length, &prompt), Prediction::Tokens((1.0 + 10.0 * 7f64.ln()) as f32));
+    assert_eq!(predicted(&of_length, &prompt), Prediction::Tokens((1.0 + 10.0 * 7f64.ln()) as f32));
 }
 
 #[test]
 fn the_countdown_point_has_the_least_error_over_all_tokens() {
     // Token by token, for lengths 25 and 75 with probability p of the latter.
-    let error = |said: f32, p: f32| -> f32 {
+    let error = |predicted: f32, p: f32| -> f32 {
         let of = |length: f32| -> f32 {
             (0..length as u32)
-                .map(|g| ((said - g as f32).max(0.0) - (length - g as f32)).abs())
+                .map(|g| ((predicted - g as f32).max(0.0) - (length - g as f32)).abs())
                 .sum()
         };
         (1.0 - p) * of(25.0) + p * of(75.0)
     };
     for prompt in [&[][..], &[2], &[0], &[2, 2], &[0, 0, 0, 2]] {
-        let prediction = said(&predictor(), prompt);
+        let prediction = predicted(&predictor(), prompt);
         let Prediction::Bins { q, .. } = &prediction else { panic!("{prediction:?}") };
         let want = if error(25.0, q[1]) < error(75.0, q[1]) { 25.0 } else { 75.0 };
         assert_eq!(prediction.countdown_optimal(), want, "{prompt:?}: {}", q[1]);
     }
     // Of ten answers three or four are long: the likeliest length is 25, the countdown's 75.
     let likely_short = bag(Bins::equal(2, 100), 1, &[0.0; 2], &[0.6, 0.0]);
-    assert_eq!(said(&likely_short, &[]).likeliest(), 25.0);
-    assert_eq!(said(&likely_short, &[]).countdown_optimal(), 75.0);
+    assert_eq!(predicted(&likely_short, &[]).likeliest(), 25.0);
+    assert_eq!(predicted(&likely_short, &[]).countdown_optimal(), 75.0);
 }
 
 /// Says nothing, and true of every question.
@@ -92,18 +92,18 @@ fn a_hint_is_what_the_predictor_behind_it_is() {
 #[test]
 fn order_and_foreign_ids_do_not_matter() {
     let predictor = predictor();
-    assert_eq!(said(&predictor, &[0, 2, 2]), said(&predictor, &[2, 3, 0, u32::MAX, 2]));
-    assert_eq!(said(&predictor, &[]).likeliest(), 25.0);
+    assert_eq!(predicted(&predictor, &[0, 2, 2]), predicted(&predictor, &[2, 3, 0, u32::MAX, 2]));
+    assert_eq!(predicted(&predictor, &[]).likeliest(), 25.0);
 }
 
 #[test]
 fn huge_weights_give_a_finite_answer() {
     let predictor = bag(Bins::equal(2, 100), 1, &[f32::MAX, f32::MAX], &[f32::MAX, f32::MIN]);
-    assert_eq!(said(&predictor, &[0; 9]).mean(), 25.0);
+    assert_eq!(predicted(&predictor, &[0; 9]).mean(), 25.0);
     let huge = || Layer::new(&[f32::MAX], &[f32::MAX]);
     let layers = (0..MAX_BINS).map(|_| huge()).collect();
     let deep = Predictor::new(Features::PromptLength, Output::Tokens, layers);
-    assert!(said(&deep, &[0]).mean().is_finite());
+    assert!(predicted(&deep, &[0]).mean().is_finite());
 }
 
 #[test]
@@ -145,9 +145,9 @@ fn a_scale_keeps_the_order_of_scores() {
 
 #[test]
 fn predictors_that_learn_nothing() {
-    assert_eq!(said(&Constant(40.0), &[1, 2]), Prediction::Tokens(40.0));
-    assert_eq!(said(&PromptLength, &[1, 2, 3]), Prediction::Tokens(3.0));
-    assert_eq!(said(&PromptLength, &[]), Prediction::Tokens(1.0));
+    assert_eq!(predicted(&Constant(40.0), &[1, 2]), Prediction::Tokens(40.0));
+    assert_eq!(predicted(&PromptLength, &[1, 2, 3]), Prediction::Tokens(3.0));
+    assert_eq!(predicted(&PromptLength, &[]), Prediction::Tokens(1.0));
     let hinted = Prompt { ids: &[1], hint: Some(7) };
     let hint = Hint { otherwise: None };
     assert_eq!(hint.predict(&hinted), Some(Prediction::Tokens(7.0)));

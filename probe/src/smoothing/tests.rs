@@ -28,8 +28,8 @@ fn assert_is_a_distribution(bins: Bins, q: &Distribution) {
     let count = bins.count();
     assert!(q.iter().all(|&q| q >= 0.0) && q[count..].iter().all(|&q| q == 0.0), "{q:?}");
     let length = bins.expected(&q.map(|q| q as f32)[..count]);
-    let (least, most) = (bins.midpoint(0) as f32, bins.midpoint(count - 1) as f32);
-    assert!((least * 0.999_999..=most * 1.000_001).contains(&length), "{length} tokens");
+    let (min, max) = (bins.midpoint(0) as f32, bins.midpoint(count - 1) as f32);
+    assert!((min * 0.999_999..=max * 1.000_001).contains(&length), "{length} tokens");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn equal_bins_give_the_bits_of_one_width() {
             let outcome = smoother.observe(&mut belief, tokens, &p);
             let mass = of_one_width(bins, &mut expected, tokens, &p);
             assert!(mass.is_none_or(|mass| mass > MIN_MASS));
-            assert_eq!(outcome == Outcome::KeptPrior, mass.is_none());
+            assert_eq!(outcome == FilterOutcome::KeptPrior, mass.is_none());
             assert_eq!(belief[..count], expected, "{count} bins, step {step}");
         }
     }
@@ -134,7 +134,7 @@ fn the_product_is_bayes() {
     let (p0, p1) = (certain_of(4), certain_of(3));
     let (mut belief, _) = smoother.start(&p0);
     let prior = smoother.advance(&belief, 1);
-    assert_eq!(smoother.observe(&mut belief, 1, &p1), Outcome::Smoothed);
+    assert_eq!(smoother.observe(&mut belief, 1, &p1), FilterOutcome::Smoothed);
     let product: Vec<f64> = (0..10).map(|i| prior[i] * f64::from(p1[i])).collect();
     let mass: f64 = product.iter().sum();
     for (q, product) in belief.iter().zip(product) {
@@ -168,7 +168,7 @@ fn evidence_that_shares_little_mass_with_the_prior_is_a_surprise() {
     let prior = smoother.advance(&start, 1);
     for p in [0.0, 0.01, 0.03, 0.04, 0.05, 0.9].map(|rest| flat_but(0, rest)) {
         let shared: f64 = (0..10).map(|i| prior[i].min(f64::from(p[i]))).sum();
-        let wanted = if shared < 0.05 { Outcome::Surprise } else { Outcome::Smoothed };
+        let wanted = if shared < 0.05 { FilterOutcome::Surprise } else { FilterOutcome::Smoothed };
         let product: Vec<f64> = (0..10).map(|i| prior[i] * f64::from(p[i])).collect();
         let mass: f64 = product.iter().sum();
         // The scale of p has no influence.
@@ -187,7 +187,7 @@ fn a_product_without_mass_gives_p() {
     let (mut belief, _) = smoother.start(&certain_of(0));
     let mut p = [0.0; 10];
     p[9] = 1e-15;
-    assert_eq!(smoother.observe(&mut belief, 1, &p), Outcome::Surprise);
+    assert_eq!(smoother.observe(&mut belief, 1, &p), FilterOutcome::Surprise);
     assert_eq!(belief[9], 1.0);
 }
 
@@ -199,9 +199,9 @@ fn invalid_evidence_keeps_the_prior() {
         let prior = smoother.advance(&belief, 3);
         let mut p = certain_of(0);
         p[2] = bad;
-        assert_eq!(smoother.observe(&mut belief, 3, &p), Outcome::KeptPrior);
+        assert_eq!(smoother.observe(&mut belief, 3, &p), FilterOutcome::KeptPrior);
         belief.iter().zip(prior).for_each(|(q, prior)| assert!((q - prior).abs() < FLOOR));
     }
     let (belief, outcome) = smoother.start(&[f32::NAN; 10]);
-    assert_eq!((outcome, belief[0]), (Outcome::KeptPrior, 0.1));
+    assert_eq!((outcome, belief[0]), (FilterOutcome::KeptPrior, 0.1));
 }

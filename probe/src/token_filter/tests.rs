@@ -64,11 +64,11 @@ fn it_is_the_definition() {
             _ => filter.observe(&mut q, tokens, generated, &p),
         };
         let mut bounded = steps;
-        bounded.iter_mut().for_each(|step| step.0 = step.0.min(MOST_TOKENS));
+        bounded.iter_mut().for_each(|step| step.0 = step.0.min(MAX_TOKENS));
         let expected = plain(&filter, &bounded[..end]);
         // Sums of at most 512 products in f32, and a floor of 1e-6.
         assert!((f64::from(remaining.mean) - expected).abs() < 0.01, "{remaining:?} {expected}");
-        assert_eq!(outcome, Outcome::Smoothed);
+        assert_eq!(outcome, FilterOutcome::Smoothed);
         let (scale, masses) = q.split_last().expect("a state");
         let mass = scale * masses[generated as usize..].iter().sum::<f32>();
         assert!((mass - 1.0).abs() < 1e-4, "{mass}");
@@ -87,7 +87,7 @@ fn hundreds_of_agreeing_steps_stay_in_range() {
     for generated in 1..390 {
         let bin = filter.bins.bin_of(395 - generated);
         let (remaining, outcome) = filter.observe(&mut q, 1, generated, &certain(bin));
-        assert_eq!(outcome, Outcome::Smoothed);
+        assert_eq!(outcome, FilterOutcome::Smoothed);
         // The bin's width is 51.2 tokens.
         let error = remaining.mean - (395 - generated) as f32;
         assert!(error.abs() < 52.0, "after {generated}: {remaining:?}");
@@ -120,7 +120,7 @@ fn beyond_the_longest_answer_only_the_evidence_is_left() {
     let mut q = vec![0.0; filter.states()];
     filter.start(&mut q, 0, &certain(9));
     let (remaining, outcome) = filter.observe(&mut q, 1, 600, &certain(2));
-    assert_eq!(outcome, Outcome::Surprise);
+    assert_eq!(outcome, FilterOutcome::Surprise);
     assert_eq!(remaining.mean, Bins::default().expected(&certain(2)));
     filter.observe(&mut q, u32::MAX, u32::MAX, &certain(2));
 }
@@ -132,12 +132,12 @@ fn what_is_no_distribution_keeps_the_prior() {
     let (first, _) = filter.start(&mut q, 0, &certain(4));
     for bad in [[f32::NAN; 10], [0.0; 10], [-1.0; 10]] {
         let (remaining, outcome) = filter.observe(&mut q, 1, 1, &bad);
-        assert_eq!(outcome, Outcome::KeptPrior);
+        assert_eq!(outcome, FilterOutcome::KeptPrior);
         assert!((remaining.mean - first.mean).abs() < 2.0, "{remaining:?} {first:?}");
     }
     let mut started = vec![0.0; filter.states()];
     let (remaining, outcome) = filter.start(&mut started, 0, &[f32::INFINITY; 10]);
-    assert!(outcome == Outcome::KeptPrior && remaining.mean.is_finite());
+    assert!(outcome == FilterOutcome::KeptPrior && remaining.mean.is_finite());
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn wrong_evidence_is_outweighed_later() {
     for generated in 1..40 {
         filter.observe(&mut q, 1, generated, &certain(0));
     }
-    let mut said = 0.0;
+    let mut predicted = 0.0;
     for generated in 40..80 {
-        said = filter.observe(&mut q, 1, generated, &certain(5)).0.mean;
+        predicted = filter.observe(&mut q, 1, generated, &certain(5)).0.mean;
     }
-    assert!((said - 281.6).abs() < 30.0, "{said}");
+    assert!((predicted - 281.6).abs() < 30.0, "{predicted}");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn evidence_against_the_prior_is_a_surprise() {
     for generated in 1..20 {
         filter.observe(&mut q, 1, generated, &sure(7));
     }
-    assert_eq!(filter.observe(&mut q, 1, 20, &sure(0)).1, Outcome::Surprise);
+    assert_eq!(filter.observe(&mut q, 1, 20, &sure(0)).1, FilterOutcome::Surprise);
 }
 
 #[test]

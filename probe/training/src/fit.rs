@@ -73,7 +73,7 @@ fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
     answers.into_values().collect()
 }
 
-/// Fits to answers of so many `lengths`, of which those that were cut count as the longest, and to
+/// Fits to answers of these `lengths`, where answers that were cut count as the longest, and to
 /// what was `observed`.
 fn fit(bins: Bins, lengths: &[u32], observed: &[Observed]) -> Fit {
     let mut fit = Fit {
@@ -206,8 +206,8 @@ mod tests {
             let tokens = 1 + rng.below(512) as u32;
             let mut step = |generated: u32| {
                 let right = bins.bin_of(tokens - generated);
-                let said = if rng.below(2) == 0 { right } else { rng.below(10) as usize };
-                let p = |bin| if bin == said { 0.9 } else { 0.1 / 9.0 };
+                let predicted = if rng.below(2) == 0 { right } else { rng.below(10) as usize };
+                let p = |bin| if bin == predicted { 0.9 } else { 0.1 / 9.0 };
                 (generated, (0..10).map(p).collect())
             };
             let steps = (0..tokens).step_by(7).map(&mut step).collect();

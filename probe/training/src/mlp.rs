@@ -1,6 +1,6 @@
 //! An MLP while it is trained, the probe's or a length predictor's: forward, gradient, AdamW.
 //!
-//! Parameters lie in one vector, in the order of [`trail_probe::Weights`]: the optimizer is one
+//! Parameters are one vector, in the order of [`trail_probe::Weights`]: the optimizer is one
 //! loop over it.
 //!
 //! Source: TRAIL section 3.1 (shape, cross-entropy over bins, AdamW); Loshchilov and Hutter,
@@ -21,7 +21,7 @@ const EPSILON: f32 = 1e-8;
 
 /// Sizes of the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct MlpShape {
     /// Width of an input.
     pub d: usize,
     /// Units of a hidden layer.
@@ -32,10 +32,10 @@ pub struct Shape {
     pub outputs: usize,
 }
 
-impl Shape {
+impl MlpShape {
     /// Inputs and outputs of each layer, the hidden ones first.
     fn sizes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let Shape { d, hidden, layers, outputs } = *self;
+        let MlpShape { d, hidden, layers, outputs } = *self;
         let width = move |at: usize| if at == 0 { d } else { hidden };
         let hidden_layers = (0..layers).map(move |at| (width(at), hidden));
         hidden_layers.chain([(width(layers), outputs)])
@@ -73,7 +73,7 @@ pub struct Labelled<'a> {
 /// Parameters and the optimizer's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
-    shape: Shape,
+    shape: MlpShape,
     /// `[parameters]`.
     pub(crate) parameters: Vec<f32>,
     /// Running means of the gradients `[parameters]`.
@@ -89,7 +89,7 @@ pub struct Mlp {
 impl Mlp {
     /// An MLP with random weights, with one hidden layer those of [`Weights::random`]; a linear map
     /// starts at 0.
-    pub fn new(shape: Shape, seed: u64) -> Mlp {
+    pub fn new(shape: MlpShape, seed: u64) -> Mlp {
         let mut parameters = vec![0.0; shape.parameters()];
         let mut rng = Rng::from_state(seed);
         for ((inputs, _), ranges) in shape.sizes().zip(shape.ranges()) {
@@ -102,7 +102,7 @@ impl Mlp {
     }
 
     /// An MLP of these `parameters`, whose optimizer has made no step.
-    pub fn with(shape: Shape, parameters: Vec<f32>) -> Mlp {
+    pub fn with(shape: MlpShape, parameters: Vec<f32>) -> Mlp {
         assert_eq!(parameters.len(), shape.parameters());
         let zeros = vec![0.0; parameters.len()];
         Mlp {
@@ -123,7 +123,7 @@ impl Mlp {
     }
 
     /// Sizes.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> MlpShape {
         self.shape
     }
 
@@ -154,7 +154,7 @@ impl Mlp {
 
     /// The same as the probe's weights. Panics unless there is one hidden layer.
     pub fn folded(&self, mean: &[f32], scale: &[f32]) -> Weights {
-        let Shape { d, hidden, outputs, .. } = self.shape;
+        let MlpShape { d, hidden, outputs, .. } = self.shape;
         let layers = self.folded_layers(mean, scale).try_into().expect("one hidden layer");
         let [[hidden_weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
         Weights { d, hidden, bins: outputs, hidden_weight, hidden_bias, output_weight, output_bias }

@@ -1,8 +1,8 @@
 //! Training of a prompt-only length predictor: a head over features of the prompt.
 //!
-//! A bag of tokens has a linear head (`sparse`); features of which every one has a value, a
-//! prompt's length or an embedding, have a linear head or an MLP (`dense`). Each setting is
-//! tried, and the epoch and setting with the least validation loss are kept.
+//! A bag of tokens has a linear head (`sparse`); dense features, a prompt's length or an embedding,
+//! have a linear head or an MLP (`dense`). Each setting is tried, and the epoch and setting with
+//! the least validation loss are kept.
 
 mod dense;
 mod sparse;
@@ -154,8 +154,8 @@ fn search<L: Learner>(
 
 /// Kendall's tau-b of what `predictor` says of `examples` and their lengths.
 fn tau_b(predictor: &Predictor, examples: &[Example]) -> f64 {
-    let said = |of: &Example| f64::from(predictor.of_features(&of.inputs).mean());
-    let pairs: Vec<_> = examples.iter().map(|of| (said(of), f64::from(of.tokens))).collect();
+    let predicted = |of: &Example| f64::from(predictor.of_features(&of.inputs).mean());
+    let pairs: Vec<_> = examples.iter().map(|of| (predicted(of), f64::from(of.tokens))).collect();
     kendall_tau_b(&pairs)
 }
 

@@ -1,4 +1,4 @@
-//! Training of one probe: epochs of AdamW over shuffled examples, of which the best is kept.
+//! Training of one probe: epochs of AdamW over shuffled examples; the best epoch is kept.
 //!
 //! Every epoch depends on the seed, its number and the state alone, so that a training that was
 //! stopped between two epochs ends with the weights of one that was not.
@@ -9,7 +9,7 @@ use trail_platform::rng::mix;
 use trail_probe::{Bins, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
-use crate::mlp::{Labelled, Mlp, Shape};
+use crate::mlp::{Labelled, Mlp, MlpShape};
 
 /// Examples from which mean and deviation of the inputs are estimated.
 const STANDARD_ROWS: usize = 50_000;
@@ -113,8 +113,12 @@ impl<'a> Trainer<'a> {
             true => moments(&data, recipe.seed),
             false => (vec![0.0; data.d()], vec![1.0; data.d()]),
         };
-        let shape =
-            Shape { d: data.d(), hidden: recipe.hidden, layers: 1, outputs: recipe.bins.count() };
+        let shape = MlpShape {
+            d: data.d(),
+            hidden: recipe.hidden,
+            layers: 1,
+            outputs: recipe.bins.count(),
+        };
         let mlp = Mlp::new(shape, recipe.seed);
         let best = mlp.parameters.clone();
         Trainer { data, recipe, mean, scale, mlp, epochs: Vec::new(), best }
@@ -234,8 +238,8 @@ impl<'a> Trainer<'a> {
                 total += weight;
                 loss -= weight * f64::from(log_p[bin]);
                 let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
-                let said = self.recipe.bins.expected(&p);
-                error += weight * f64::from((said - of.remaining as f32).abs());
+                let predicted = self.recipe.bins.expected(&p);
+                error += weight * f64::from((predicted - of.remaining as f32).abs());
                 correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }
         }

@@ -5,6 +5,7 @@
 
 /// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
 pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
+const _: () = assert!(BLOCK_TOKENS == trail_cpu_kernels::BLOCK_TOKENS);
 
 /// In [`Batch::tokens`]: the token that the request sampled in the previous step, which is still in
 /// flight. Occurs only where [`super::Backend::ahead`] is 1; the device substitutes the token.

@@ -138,7 +138,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn a_pinned_thread_gets_its_mask_back() {
         let before = allowed().unwrap();
-        // A thread of its own: another test's must not inherit the CPU.
+        // A separate thread, as another test's thread must not inherit the CPU.
         let pinned = move || {
             pin(before[0]).unwrap();
             pin(before[0]).unwrap();

@@ -6,12 +6,12 @@ use crate::backend::Batch;
 use crate::model::{LayerWeights, ModelConfig};
 
 use super::buffers::{AttentionRows, Buffers, Split};
-use super::kernels::{Attention, AttentionScratch, Kernels, Packing, Softmax, partitions};
 use super::kv::KvShape;
 use super::linear::assist;
 use super::options::ITEMS_PER_THREAD;
 use super::regions::Regions;
-use super::shared::SharedMut;
+use trail_cpu_kernels::SharedMut;
+use trail_cpu_kernels::{Attention, AttentionScratch, Kernels, Packing, Softmax, partitions};
 
 impl Regions<'_> {
     /// Attention over the KV pool. A work item is one KV head and some rows of a request; or, if

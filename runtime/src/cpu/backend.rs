@@ -51,7 +51,7 @@ impl Backend for CpuBackend {
             (Some((layers, receiver)), Some(plan)) => {
                 let receiver = &**receiver;
                 let mut taps =
-                    [Tap { layer: 0, at: 0, step: step.number, plan, receiver }; TapLayers::MOST];
+                    [Tap { layer: 0, at: 0, step: step.number, plan, receiver }; TapLayers::MAX];
                 for (at, layer) in layers.iter().enumerate() {
                     (taps[at].layer, taps[at].at) = (layer, at);
                 }

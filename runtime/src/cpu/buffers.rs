@@ -3,10 +3,10 @@
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
-use super::aligned::Aligned;
-use super::kernels::{AttentionScratch, Packing};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
+use trail_cpu_kernels::Aligned;
+use trail_cpu_kernels::{AttentionScratch, Packing};
 
 /// Maximum rows of activations in one product. The slice that is multiplied with one block of
 /// weights (4 KiB per row) then stays in a core's L2. A multiple of every tile's rows.
@@ -35,8 +35,8 @@ pub(crate) fn q8_item_cols(
     num_workers: usize,
 ) -> usize {
     let scratch = ROW_BLOCK * MAX_ITEM_COLS / rows.clamp(1, ROW_BLOCK);
-    let most = (ITEM_BYTES / row_bytes).min(scratch).min(cols / (4 * num_workers));
-    (most / Q8_TILE_COLS * Q8_TILE_COLS).max(Q8_TILE_COLS)
+    let max = (ITEM_BYTES / row_bytes).min(scratch).min(cols / (4 * num_workers));
+    (max / Q8_TILE_COLS * Q8_TILE_COLS).max(Q8_TILE_COLS)
 }
 
 /// Number of rows in one attention task where `group` query heads share a KV head.
@@ -61,7 +61,7 @@ pub(crate) struct AttentionRows {
 pub(crate) struct Split {
     /// Index of the task.
     pub(crate) task: usize,
-    /// See [`partitions`](super::kernels::partitions).
+    /// See [`partitions`](trail_cpu_kernels::partitions).
     pub(crate) partition: usize,
 }
 

@@ -8,12 +8,12 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::{LayerWeights, Model, ModelConfig, Tensor, Weights};
 
 use super::buffers::{Buffers, WorkerScratch};
-use super::kernels::Kernels;
 use super::narrow::{NarrowKernels, matrices};
 use super::options::CpuOptions;
 use super::repack::repack;
 use super::rope::RopeTables;
 use super::{Compute, Isa, KvPool, Pool};
+use trail_cpu_kernels::Kernels;
 
 /// The forward pass of a model on the CPU: weights, KV pool, threads and buffers.
 pub struct CpuForward {

@@ -3,10 +3,10 @@
 
 use crate::model::{ModelConfig, QkNorm, QkvBias};
 
-use super::kernels::Kernels;
 use super::kv::KvShape;
 use super::rope::RopeTable;
-use super::shared::SharedMut;
+use trail_cpu_kernels::Kernels;
+use trail_cpu_kernels::SharedMut;
 
 /// A head of the q, k or v projection, by its index within that projection.
 #[derive(Clone, Copy)]

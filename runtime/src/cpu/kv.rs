@@ -7,8 +7,8 @@ use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 
 use super::Pool;
-use super::aligned::Aligned;
 use super::simd::MAX_LANES;
+use trail_cpu_kernels::Aligned;
 
 /// Remedy for KV blocks that find no memory.
 pub(super) const FEWER_BLOCKS: &str = "lower --kv-blocks or --max-running";
@@ -131,7 +131,7 @@ impl KvPool {
     }
 
     /// Types of keys and values.
-    pub const DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::Q8_0];
+    pub const DTYPES: [Dtype; 4] = trail_cpu_kernels::KV_DTYPES;
 
     /// The type of keys and values called `name`.
     pub fn parse_dtype(name: &str) -> Result<Dtype, String> {

@@ -6,10 +6,10 @@ use crate::model::{Dtype, Tensor};
 
 use super::Pool;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
-use super::kernels::{Kernels, Packing, Product, Q8Product, pairs_of};
 use super::narrow::{Narrow, NarrowKernel};
-use super::shared::SharedMut;
 use crate::backend::HiddenSink;
+use trail_cpu_kernels::SharedMut;
+use trail_cpu_kernels::{Kernels, Packing, Product, Q8Product, pairs_of};
 
 /// `x . weights^T`.
 #[derive(Clone, Copy)]

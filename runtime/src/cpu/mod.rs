@@ -1,16 +1,15 @@
 //! The CPU backend: one forward pass of a Llama-family model over a mixed batch.
 //!
 //! [`CpuForward::forward`] is a sequence of parallel regions (`pass`) on a thread pool ([`Pool`]).
-//! Each region runs kernels (`kernels`) on parts of a few buffers and of the paged KV pool
-//! ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else is
-//! f32, but activations for quantized and for bf16 weights, which [`Compute::Fast`] narrows to 8
+//! Each region runs kernels ([`trail_cpu_kernels`]) on parts of a few buffers and of the paged KV
+//! pool ([`KvPool`]). Weights are read in their stored dtype from the memory map; everything else
+//! is f32, but activations for quantized and for bf16 weights, which [`Compute::Fast`] narrows to 8
 //! bits and to bf16.
 //!
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
 
 mod affinity;
-mod aligned;
 mod attend;
 mod backend;
 mod buffers;
@@ -19,7 +18,6 @@ mod compute;
 mod fork_join_latch;
 mod forward;
 mod heads;
-mod kernels;
 mod kv;
 mod linear;
 mod narrow;
@@ -30,7 +28,6 @@ mod regions;
 mod repack;
 mod rope;
 mod samplers;
-mod shared;
 mod tap;
 
 pub(crate) use affinity::describe;
@@ -49,13 +46,13 @@ use trail_platform::simd;
 /// The instruction of products in 8 bits with the registers of `isa`, `avx512_vnni` for instance:
 /// see [`Compute::Fast`]. Fails if this CPU does not have `isa`.
 pub fn byte_products(isa: Isa) -> Result<&'static str, String> {
-    kernels::Q8Kernels::select(isa).map(|kernels| kernels.name)
+    trail_cpu_kernels::Q8Kernels::select(isa).map(|kernels| kernels.name)
 }
 
 /// The instruction of products in bf16 with the registers of `isa`, `avx512_bf16` for instance;
 /// `None` if f32 is faster on this CPU.
 pub fn bf16_products(isa: Isa) -> Option<&'static str> {
-    kernels::PairKernels::fastest(isa).map(|kernels| kernels.name)
+    trail_cpu_kernels::PairKernels::fastest(isa).map(|kernels| kernels.name)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::model::{Dtype, Model, Tensor, Weights};
 
-use super::aligned::Aligned;
-use super::kernels::{Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
-use super::shared::SharedMut;
 use super::{Compute, Isa};
+use trail_cpu_kernels::Aligned;
+use trail_cpu_kernels::SharedMut;
+use trail_cpu_kernels::{Packing, PairKernels, Q8Block, Q8Kernels, pairs_of};
 
 /// The kernels of narrow products. `None`: the model has no weights for them, or f32 is faster.
 #[derive(Clone, Copy, Default)]

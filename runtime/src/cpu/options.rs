@@ -6,8 +6,8 @@ use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
 
 use super::compute::Compute;
-use super::kernels::{Softmax, partitions};
 use super::kv::FEWER_BLOCKS;
+use trail_cpu_kernels::{Softmax, partitions};
 
 /// Work items of a thread below which tasks of attention are split, for load balance.
 pub(super) const ITEMS_PER_THREAD: usize = 4;
@@ -17,7 +17,7 @@ pub(super) const ITEMS_PER_THREAD: usize = 4;
 pub struct CpuOptions {
     /// Number of threads, including the caller of `forward`; at least 1.
     pub threads: usize,
-    /// True to pin each thread to a CPU of its own: see [`placement`](super::placement).
+    /// True to pin each thread to its own CPU: see [`placement`](super::placement).
     pub pin: bool,
     /// Instruction set of the kernels.
     pub isa: Isa,

@@ -9,11 +9,11 @@ use crate::model::{LayerWeights, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
-use super::kernels::{INTERLEAVED_ROWS, Kernels, Packing};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
-use super::shared::SharedMut;
 use super::{CpuForward, KvPool, Pool, Tap};
+use trail_cpu_kernels::SharedMut;
+use trail_cpu_kernels::{INTERLEAVED_ROWS, Kernels, Packing};
 
 /// Number of values above which the rows of a norm, a conversion or the logits are split over the
 /// threads: they take one thread longer than a fork and join, a few microseconds.

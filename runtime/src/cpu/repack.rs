@@ -10,10 +10,10 @@ use trail_platform::Memory;
 use crate::model::{LayerWeights, Model, Storage, Tensor, Weights};
 
 use super::Pool;
-use super::aligned::Aligned;
-use super::kernels::{INTERLEAVED_ROWS, interleave};
 use super::kv::FEWER_BLOCKS;
 use super::narrow::{NarrowKernel, NarrowKernels};
+use trail_cpu_kernels::Aligned;
+use trail_cpu_kernels::{INTERLEAVED_ROWS, interleave};
 
 /// Returns the weights of `model` with those interleaved that `kernels` multiply in 8 bits. A
 /// matrix whose rows, or a head's, are no whole number of groups stays as it is. Refuses copies

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trail_platform::Rng;
 
-use super::kernels::PairKernels;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use crate::model::{Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
+use trail_cpu_kernels::PairKernels;
 
 /// Longest context of the tests.
 const CONTEXT: usize = 64;
@@ -157,18 +157,18 @@ fn backend(model: &Arc<Model>, (isa, compute, kv_dtype): Way, threads: usize) ->
 
 /// A request that is fed in chunks, with its blocks scattered over the pool.
 struct Request {
-    slot: u32,
+    index: u32,
     tokens: Vec<u32>,
     blocks: Vec<u32>,
     fed: usize,
 }
 
 impl Request {
-    fn new(slot: u32, len: usize) -> Self {
+    fn new(index: u32, len: usize) -> Self {
         let blocks =
-            (0..(CONTEXT / BLOCK_TOKENS) as u32).rev().map(|block| block * 3 + slot).collect();
-        let tokens = (0..len as u32).map(|i| (i * i + 7 * i + 13 * (slot + 1)) % 53).collect();
-        Request { slot, tokens, blocks, fed: 0 }
+            (0..(CONTEXT / BLOCK_TOKENS) as u32).rev().map(|block| block * 3 + index).collect();
+        let tokens = (0..len as u32).map(|i| (i * i + 7 * i + 13 * (index + 1)) % 53).collect();
+        Request { index, tokens, blocks, fed: 0 }
     }
 
     /// Adds the next `len` tokens to `batch`; with `each`, as segments of one token with logits.
@@ -176,7 +176,7 @@ impl Request {
         let end = (self.fed + len).min(self.tokens.len());
         if self.fed < end {
             let tokens = &self.tokens[self.fed..end];
-            batch.push(self.slot, self.fed as u32, tokens, &self.blocks, true);
+            batch.push(self.index, self.fed as u32, tokens, &self.blocks, true);
         }
         self.fed = end;
     }
@@ -228,19 +228,21 @@ fn logits_match_the_reference() {
 }
 
 #[test]
-fn bits_do_not_depend_on_chunks_company_threads_or_layout() {
+fn bits_do_not_depend_on_chunks_other_requests_threads_or_layout() {
     let lens = [61, 37, 50];
     for (seed, model) in models().iter().enumerate() {
         for way in ways(model) {
             let mut alone = backend(model, way, 1);
             let expected: Vec<_> = (0..3)
-                .map(|slot| decoded_alone(&mut alone, &mut Request::new(slot, lens[slot as usize])))
+                .map(|index| {
+                    decoded_alone(&mut alone, &mut Request::new(index, lens[index as usize]))
+                })
                 .collect();
             let mut rng = Rng::new(seed as u64);
             for threads in [1, 2, 3] {
                 let mut backend = backend(model, way, threads);
                 let mut requests: Vec<_> =
-                    (0..3).map(|slot| Request::new(slot, lens[slot as usize])).collect();
+                    (0..3).map(|index| Request::new(index, lens[index as usize])).collect();
                 while requests.iter().any(|request| request.fed < request.tokens.len()) {
                     let mut batch = Batch::default();
                     for request in &mut requests {

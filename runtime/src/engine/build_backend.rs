@@ -187,8 +187,8 @@ fn kv_room(model: &Model) -> u64 {
     available.saturating_sub(model.weights.mapped_bytes as u64)
 }
 
-/// A function that makes the backend of an engine: from its settings, the model, and the
-/// probe if there is one.
+/// A function that makes the backend of an engine: from its settings, the model, and the probe, if
+/// any.
 pub trait MakeBackend:
     FnOnce(&mut EngineConfig, &Arc<Model>, Option<ProbeParts>) -> Result<BuiltBackend, BuildError>
 {

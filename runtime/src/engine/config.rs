@@ -62,8 +62,8 @@ pub struct EngineConfig {
     /// needs no probe and no predictor. For experiments.
     pub replays: bool,
     /// Preemption and bounds of the scheduler. Its sizes and costs are ignored: they follow from
-    /// the other settings and from the backend. [`Preemption::Swap`] needs a device with memory of
-    /// its own.
+    /// the other settings and from the backend. [`Preemption::Swap`] needs a device with its own
+    /// memory.
     ///
     /// [`Preemption::Swap`]: trail_scheduler::Preemption::Swap
     pub scheduler: SchedulerConfig,

@@ -106,7 +106,7 @@ impl FromStr for ProbeDevice {
 pub struct CpuSettings {
     /// Threads of the forward pass, the engine's own included; default: all cores.
     pub threads: Option<usize>,
-    /// Pin each thread to a CPU of its own: see [`placement`](crate::cpu::placement).
+    /// Pin each thread to its own CPU: see [`placement`](crate::cpu::placement).
     pub pin: bool,
     /// Instruction set of the kernels; default: the best that is safe to choose.
     pub isa: Isa,

@@ -71,7 +71,7 @@ impl LogWriter {
 }
 
 impl LogReader {
-    /// Takes the oldest word, if there is one.
+    /// Takes the oldest word, if any.
     pub fn pop(&mut self) -> Option<NonZeroU64> {
         if self.at == self.chunk.words.len() {
             let next = self.chunk.next.get()?.clone();

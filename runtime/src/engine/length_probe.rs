@@ -93,7 +93,7 @@ impl LengthProbe {
         self.layers
     }
 
-    /// The latest estimate for the request at index `idx`, if there is one.
+    /// The latest estimate for the request at index `idx`, if any.
     pub fn read(&self, idx: u32) -> Option<Reading> {
         self.cells[idx as usize].try_read()
     }

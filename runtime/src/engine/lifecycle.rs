@@ -30,7 +30,7 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Room for `max_requests` requests, of which `segments` can end in one step, and the number
+    /// Room for `max_requests` requests, where up to `segments` end in one step, and the number
     /// above which some are shed. `watch` sees the predictions of every complete answer.
     pub(super) fn new(
         (max_requests, shed_above): (usize, Option<usize>),
@@ -98,8 +98,8 @@ impl Lifecycle {
 
     /// Ends the worst ranked requests that never ran while there are too many.
     fn shed(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
-        let Some(most) = self.shed_above else { return };
-        while scheduler.live() > most
+        let Some(max) = self.shed_above else { return };
+        while scheduler.live() > max
             && let Some(idx) = scheduler.worst_unstarted()
         {
             add(&self.counters.shed, 1);

@@ -20,16 +20,16 @@ mod handle;
 mod in_flight;
 mod length_probe;
 mod lifecycle;
+mod model_pace;
 mod observer;
 mod prediction_watch;
 mod predictions;
-mod prefill_pace;
 mod queue_permit;
 mod request;
 mod request_status;
 mod serve;
 mod stats;
-mod step_cost;
+mod step_cost_file;
 mod step_loop;
 mod step_time;
 mod stepped;
@@ -60,7 +60,7 @@ pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use prediction_watch::PredictionWindow;
 pub use request::{Notify, Request};
 pub use stats::{SLACK_BOUNDS_US, Stats};
-pub use step_cost::load_step_cost;
+pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
@@ -144,7 +144,7 @@ impl Engine {
         self.predictor.as_ref().is_some_and(|predictor| predictor.is_slow())
     }
 
-    /// The predictor of first lengths, if there is one.
+    /// The predictor of first lengths, if any.
     pub fn predictor(&self) -> Option<&dyn LengthPredictor> {
         self.predictor.as_deref()
     }

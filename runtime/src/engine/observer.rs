@@ -47,7 +47,7 @@ pub trait StepObserver: Send {
     fn collected(&mut self, _step: &CollectedStep) {}
 }
 
-/// The observer, if there is one: costs a branch per phase in serving.
+/// The observer, if any: costs a branch per phase in serving.
 pub(super) struct Observing(pub(super) Option<Box<dyn StepObserver>>);
 
 impl Observing {

@@ -23,11 +23,11 @@ use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
+use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
-use super::prefill_pace::prefill_work;
 use super::stats::{Counters, add};
-use super::step_cost::work_of;
+use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
 use crate::backend::{Backend, Batch, Fault, Sampled, Step};
@@ -250,14 +250,14 @@ impl StepLoop {
     /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.
     fn count_step(&mut self, step: u64, now_ns: u64) {
         let InFlightStep { rows, prefill, begin_ns, .. } = self.in_flight[(step % 2) as usize];
-        let took_ns = now_ns.saturating_sub(begin_ns);
-        self.step_times.record(rows, took_ns);
-        self.prefill_pace.record(prefill, took_ns);
-        self.scheduler.collected(step, now_ns, took_ns);
-        // The step launched after it, if there is one, starts now.
+        let elapsed_ns = now_ns.saturating_sub(begin_ns);
+        self.step_times.record(rows, elapsed_ns);
+        self.prefill_pace.record(prefill, elapsed_ns);
+        self.scheduler.collected(step, now_ns, elapsed_ns);
+        // The step launched after it, if any, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];
         next.begin_ns = next.begin_ns.max(now_ns);
         add(&self.counters.steps, 1);
-        add(&self.counters.step_ns, took_ns);
+        add(&self.counters.step_ns, elapsed_ns);
     }
 }

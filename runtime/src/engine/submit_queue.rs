@@ -92,7 +92,7 @@ impl SubmitQueue {
         self.usage.live()
     }
 
-    /// The counters of which [`QueuePermit::acquire`] takes a share.
+    /// The counters that [`QueuePermit::acquire`] takes a share of.
     ///
     /// [`QueuePermit::acquire`]: super::queue_permit::QueuePermit::acquire
     pub(super) fn usage(&self) -> &Arc<QueueUsage> {

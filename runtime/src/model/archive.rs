@@ -11,7 +11,7 @@ use super::gguf::{GgufFile, GgufModel};
 use super::header::Header;
 use super::{Architecture, Dtype, Storage, Tensor};
 
-/// Named tensors, each of which can be taken once by its name in Hugging Face's checkpoints.
+/// Named tensors; each can be taken once by its name in Hugging Face's checkpoints.
 pub struct Archive {
     /// The only file, the first part, or the index of several files.
     file: PathBuf,
@@ -55,7 +55,7 @@ impl Archive {
         }
     }
 
-    /// The tensors of all `parts`, of which there is at least one.
+    /// The tensors of all `parts`, one or more.
     pub(super) fn from_gguf(
         architecture: Architecture,
         parts: &[GgufFile],

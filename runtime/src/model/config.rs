@@ -1,6 +1,6 @@
 //! Model configuration: the shapes and constants of a model.
 
-use super::Dtype;
+use trail_cpu_kernels::{Activation, Dtype};
 
 /// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,6 @@ impl Architecture {
     pub fn has_post_norms(self) -> bool {
         self == Architecture::Gemma3
     }
-}
-
-/// Activation function of the MLP's gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)` (SwiGLU).
-    Silu,
-    /// GELU in its tanh form (GeGLU).
-    GeluTanh,
 }
 
 /// Pairing of a head's dimensions in RoPE, by the order of the rows of the stored q and k.

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::config::{Activation, Architecture, ModelConfig, RopePairing};
+use trail_cpu_kernels::Activation;
+
+use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::error::LoadError;
-use super::gguf::Part;
+use super::gguf::GgufPart;
 use super::weights::Storage;
 
 /// Largest JSON file read, bytes. The index of a 400 B model is under 1 MiB.
@@ -88,7 +88,7 @@ fn gguf_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, error))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_model =
-        |path: &PathBuf| is_gguf(path) && Part::of(path).is_none_or(|part| part.index == 1);
+        |path: &PathBuf| is_gguf(path) && GgufPart::of(path).is_none_or(|part| part.index == 1);
     Ok(paths.filter(is_model).filter(|path| path.is_file()).collect())
 }
 

@@ -7,7 +7,6 @@
 pub mod archive;
 pub mod config;
 mod config_file;
-mod dtype;
 pub mod error;
 mod family;
 pub(crate) mod fields;
@@ -18,22 +17,17 @@ mod inventory;
 mod layer_file;
 mod load;
 mod random;
-mod random_blocks;
 mod rope_file;
 mod shapes;
 mod size_limits;
 pub mod weights;
 
 pub use archive::Archive;
-pub use config::{
-    Activation, Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling,
-};
-pub use dtype::Dtype;
+pub use config::{Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling};
 pub use error::LoadError;
 pub use files::WeightFiles;
 pub use inventory::TensorInfo;
-#[cfg(test)]
-pub(crate) use random::fill_random;
+pub use trail_cpu_kernels::{Activation, Dtype};
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use memmap2::MmapMut;
+use trail_cpu_kernels::fill_random;
 use trail_platform::{Memory, Rng};
 
-use super::random_blocks::fill_block;
 use super::{
     Dtype, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
 };
 
-/// Standard deviation of the projections' weights.
-const DEVIATION: f32 = 0.02;
 /// Number of values drawn from one seed: the unit of parallel generation.
 const PIECE: usize = 1 << 20;
 
@@ -150,51 +148,10 @@ fn random_storage(len: usize, dtype: Dtype, seed: u64) -> Result<Storage, String
     Ok(Arc::new(map))
 }
 
-/// Fills `bytes` with values of `dtype` of standard deviation [`DEVIATION`].
-pub(crate) fn fill_random(bytes: &mut [u8], dtype: Dtype, rng: &mut Rng) {
-    if dtype.is_quantized() {
-        let blocks = bytes.chunks_exact_mut(dtype.block_bytes());
-        return blocks.for_each(|block| fill_block(block, dtype, DEVIATION, rng));
-    }
-    let mut draw = || DEVIATION * rng.fast_normal();
-    match dtype {
-        Dtype::F32 => bytes.as_chunks_mut().0.iter_mut().for_each(|b| *b = draw().to_le_bytes()),
-        Dtype::F16 => {
-            let halves = bytes.as_chunks_mut().0.iter_mut();
-            halves.for_each(|b| *b = half::f16::from_f32(draw()).to_le_bytes());
-        }
-        _ => {
-            let halves = bytes.as_chunks_mut().0.iter_mut();
-            halves.for_each(|b| *b = half::bf16::from_f32(draw()).to_le_bytes());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Architecture;
-
-    #[test]
-    fn weights_have_the_deviation_and_follow_the_seed() {
-        for dtype in Dtype::ALL {
-            let weights = |seed| {
-                let mut bytes = vec![0; dtype.bytes_of(1 << 16)];
-                fill_random(&mut bytes, dtype, &mut Rng::new(seed));
-                bytes
-            };
-            let bytes = weights(7);
-            let mut values = vec![0.0; 1 << 16];
-            dtype.widen(&bytes, &mut values);
-            let n = values.len() as f32;
-            let mean = values.iter().sum::<f32>() / n;
-            let deviation = (values.iter().map(|v| v * v).sum::<f32>() / n).sqrt();
-            assert!(mean.abs() < 1e-3, "{dtype}: mean {mean}");
-            assert!((deviation / DEVIATION - 1.0).abs() < 0.02, "{dtype}: deviation {deviation}");
-            assert_eq!(weights(7), bytes);
-            assert_ne!(weights(8), bytes);
-        }
-    }
 
     #[test]
     fn families_have_their_vectors() {

@@ -150,7 +150,7 @@ pub struct PostNorms {
 }
 
 impl Weights {
-    /// A quantized type among the matrices, if there is one.
+    /// A quantized type among the matrices, if any.
     pub fn quantized(&self) -> Option<Dtype> {
         let of_layer = |layer: &LayerWeights| {
             let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;

@@ -21,7 +21,7 @@ impl Random {
         (f64::from(self.unit()) * end as f64) as usize % end
     }
 
-    /// Logits spread over +-`spread`, of which a quarter repeat earlier values.
+    /// Logits spread over +-`spread`; a quarter repeat earlier values.
     fn logits(&mut self, len: usize, spread: f32) -> Vec<f32> {
         let mut logits: Vec<f32> = (0..len).map(|_| (self.unit() * 2.0 - 1.0) * spread).collect();
         for id in (3..len).step_by(4) {

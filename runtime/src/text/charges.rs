@@ -2,68 +2,74 @@
 //! the operands in their order.
 
 use minijinja::value::ValueKind;
-use minijinja::{Error, Value};
+use minijinja::{Error, State, Value};
 
-use super::allowance::{charge, charge_work, check_width, text_bytes};
+use super::allowance::{charge, charge_text, charge_work, check_width, text_bytes};
 
 /// Work of an element of a list, in bytes of a string.
 const ELEMENT_WORK: usize = 64;
 
-pub(super) fn concatenate(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn concatenate(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     if operands.iter().all(|operand| operand.kind() == ValueKind::Number) {
         return Ok(());
     }
     operands.iter().try_for_each(|operand| match operand.kind() {
-        ValueKind::Seq | ValueKind::Iterable => charge_work(walk_work(operand)),
-        _ => charge(text_bytes(operand)?),
+        ValueKind::Seq | ValueKind::Iterable => charge_work(state, walk_work(operand)),
+        _ => charge_text(state, operand),
     })
 }
 
-pub(super) fn multiply(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn multiply(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     let factor = operands.iter().filter_map(Value::as_usize).max().unwrap_or(0);
     operands.iter().try_for_each(|operand| match operand.kind() {
-        ValueKind::String => charge(text_bytes(operand)?.saturating_mul(factor)),
+        ValueKind::String => {
+            let bytes = text_bytes(state, operand)?;
+            charge(state, bytes.saturating_mul(factor))
+        }
         ValueKind::Seq | ValueKind::Iterable => {
-            charge_work(walk_work(operand).saturating_mul(factor))
+            charge_work(state, walk_work(operand).saturating_mul(factor))
         }
         _ => Ok(()),
     })
 }
 
-pub(super) fn compare(operands: &[Value]) -> Result<(), Error> {
-    operands.iter().try_for_each(|operand| charge_work(text_bytes(operand)?))
+pub(super) fn compare(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    operands.iter().try_for_each(|operand| {
+        let bytes = text_bytes(state, operand)?;
+        charge_work(state, bytes)
+    })
 }
 
 /// A value and where it is looked for: a map has it by its key.
-pub(super) fn contains(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn contains(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     match operands {
         [_, container] if container.kind() == ValueKind::Map => Ok(()),
-        _ => compare(operands),
+        _ => compare(state, operands),
     }
 }
 
-pub(super) fn walk(operands: &[Value]) -> Result<(), Error> {
-    operands.first().map_or(Ok(()), |first| charge_work(walk_work(first)))
+pub(super) fn walk(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    operands.first().map_or(Ok(()), |first| charge_work(state, walk_work(first)))
 }
 
 /// Charges a filter that can make a list of what it is applied to.
-pub(super) fn elements(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn elements(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     let length = operands.first().map_or(0, |first| match first.as_str() {
         Some(text) => text.len(),
         None => first.len().unwrap_or(0),
     });
-    charge_work(length.saturating_mul(ELEMENT_WORK))
+    charge_work(state, length.saturating_mul(ELEMENT_WORK))
 }
 
 /// Charges the parts of a string that is split.
-pub(super) fn split(operands: &[Value]) -> Result<(), Error> {
-    let Some(text) = operands.first().and_then(Value::as_str) else { return walk(operands) };
+pub(super) fn split(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    let Some(text) = operands.first().and_then(Value::as_str) else { return walk(state, operands) };
     let parts = match operands.get(1).and_then(Value::as_str) {
         Some("") => text.len(),
         Some(separator) => text.matches(separator).count(),
         None => text.split_whitespace().count(),
     };
-    charge_work(text.len().saturating_add(parts.saturating_mul(ELEMENT_WORK)))
+    charge_work(state, text.len().saturating_add(parts.saturating_mul(ELEMENT_WORK)))
 }
 
 /// Work of walking over the characters or elements of `value`.
@@ -74,66 +80,77 @@ pub(super) fn walk_work(value: &Value) -> usize {
     }
 }
 
-pub(super) fn write_first(operands: &[Value]) -> Result<(), Error> {
-    operands.first().map_or(Ok(()), |first| charge(text_bytes(first)?))
+pub(super) fn write_first(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    operands.first().map_or(Ok(()), |first| charge_text(state, first))
 }
 
-pub(super) fn replace(operands: &[Value]) -> Result<(), Error> {
-    write_first(operands)?;
+pub(super) fn replace(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    write_first(state, operands)?;
     match operands {
-        [text, from, to, ..] => charge_replace(&text.to_string(), from, to),
+        [text, from, to, ..] => charge_replace(state, &text.to_string(), from, to),
         _ => Ok(()),
     }
 }
 
-pub(super) fn charge_replace(text: &str, from: &Value, to: &Value) -> Result<(), Error> {
+pub(super) fn charge_replace(
+    state: &mut State,
+    text: &str,
+    from: &Value,
+    to: &Value,
+) -> Result<(), Error> {
     let matches = from.as_str().map_or(text.len() + 1, |from| text.matches(from).count());
-    charge(text_bytes(to)?.saturating_mul(matches).saturating_add(text.len()))
+    let bytes = text_bytes(state, to)?;
+    charge(state, bytes.saturating_mul(matches).saturating_add(text.len()))
 }
 
-pub(super) fn join(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn join(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     match operands {
-        [items, joiner, ..] => charge_join(items, joiner),
-        [items] => charge_join(items, &Value::from("")),
+        [items, joiner, ..] => charge_join(state, items, joiner),
+        [items] => charge_join(state, items, &Value::from("")),
         [] => Ok(()),
     }
 }
 
-pub(super) fn charge_join(items: &Value, joiner: &Value) -> Result<(), Error> {
-    walk(std::slice::from_ref(items))?;
-    let joiner = text_bytes(joiner)?;
+pub(super) fn charge_join(state: &mut State, items: &Value, joiner: &Value) -> Result<(), Error> {
+    walk(state, std::slice::from_ref(items))?;
+    let joiner = text_bytes(state, joiner)?;
     let Ok(items) = items.try_iter() else { return Ok(()) };
     for item in items {
-        charge(text_bytes(&item)?.saturating_add(joiner))?;
+        let bytes = text_bytes(state, &item)?;
+        charge(state, bytes.saturating_add(joiner))?;
     }
     Ok(())
 }
 
-pub(super) fn format(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn format(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     match operands {
-        [format, values @ ..] => charge_format(format.as_str().unwrap_or_default(), values),
+        [format, values @ ..] => charge_format(state, format.as_str().unwrap_or_default(), values),
         [] => Ok(()),
     }
 }
 
 /// The widths to which values are padded are digits in the format's text.
-pub(super) fn charge_format(format: &str, values: &[Value]) -> Result<(), Error> {
-    charge(format.len())?;
+pub(super) fn charge_format(
+    state: &mut State,
+    format: &str,
+    values: &[Value],
+) -> Result<(), Error> {
+    charge(state, format.len())?;
     let numbers = format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
     for digits in numbers {
         let width = digits.parse().unwrap_or(usize::MAX);
         check_width(width)?;
-        charge(width)?;
+        charge(state, width)?;
     }
-    values.iter().try_for_each(|value| charge(text_bytes(value)?))
+    values.iter().try_for_each(|value| charge_text(state, value))
 }
 
-pub(super) fn indent(operands: &[Value]) -> Result<(), Error> {
+pub(super) fn indent(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     let [text, options @ ..] = operands else { return Ok(()) };
     let keywords = options.iter().filter(|option| option.is_kwargs());
     let keywords = keywords.filter_map(|option| option.get_attr("width").ok());
     let width = options.iter().cloned().chain(keywords).filter_map(|width| width.as_usize()).max();
     check_width(width.unwrap_or(0))?;
     let text = text.as_str().unwrap_or_default();
-    charge(text.len() + (text.lines().count() + 1).saturating_mul(width.unwrap_or(4)))
+    charge(state, text.len() + (text.lines().count() + 1).saturating_mul(width.unwrap_or(4)))
 }

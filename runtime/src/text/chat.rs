@@ -7,12 +7,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
 use trail_platform::quote::escape;
 
-use super::allowance::{charge, check_width, text_bytes};
+use super::allowance::{charge_text, check_width};
+use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
 use super::calendar::format_utc;
+#[cfg(feature = "template-metering")]
 use super::metering;
 use super::python_json;
 use super::tokenizer::{EncodeError, Tokenizer};
@@ -221,9 +224,13 @@ impl ChatTemplate {
             tools => (),
             documents => (),
         };
-        metering::render(environment, NAME, conversation).map_err(|error| {
+        #[cfg(feature = "template-metering")]
+        let rendered = metering::render(environment, NAME, conversation);
+        #[cfg(not(feature = "template-metering"))]
+        let rendered = bounds::render(environment, NAME, conversation);
+        rendered.map_err(|error| {
             let file = || self.file.clone();
-            metering::exceeded(&error).map_or_else(
+            bounds::exceeded(&error).map_or_else(
                 || ChatError::Render(reason(&error)),
                 |limit| ChatError::Exceeds { template: file(), limit },
             )
@@ -308,12 +315,16 @@ fn environment(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
+    bounds::install(&mut environment, &source)?;
+    environment.set_unknown_method_callback(unknown_method_callback);
+    #[cfg(feature = "template-metering")]
     metering::install(&mut environment);
     environment.set_formatter(write_value);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     environment.add_template_owned(NAME, without_generation_tags(&source))?;
+    #[cfg(feature = "template-metering")]
     metering::check(&environment, NAME)?;
     Ok(environment)
 }
@@ -339,7 +350,7 @@ fn without_generation_tags(source: &str) -> String {
 
 /// Writes `True`, `False` and `None` as Python does.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
-    charge(text_bytes(value)?)?;
+    charge_text(state, value)?;
     match value.kind() {
         ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
         ValueKind::None => out.write_str("None")?,

@@ -35,7 +35,7 @@ mod kind {
     pub(super) const USER_DEFINED: i64 = 4;
 }
 
-/// GPT-2's words. White space that no alternative matches is a word of its own.
+/// GPT-2's words. White space that no alternative matches is a separate word.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)";
 const LLAMA3: &str = concat!(
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+",

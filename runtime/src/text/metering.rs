@@ -13,14 +13,12 @@ use minijinja::machinery::{
 use minijinja::value::{Rest, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
-use super::allowance::{self, charge_work};
+use super::allowance::charge_work;
 use super::charges::{
     charge_format, charge_join, charge_replace, compare, concatenate, contains, elements, format,
     indent, join, multiply, replace, split, walk, walk_work, write_first,
 };
 
-/// Instructions of one rendering: more than a context of 128 Ki tokens takes as short messages.
-const MAX_INSTRUCTIONS: u64 = 5_000_000;
 // Functions of the metering instructions. No template can name them.
 const CONCATENATE: &str = "~";
 const MULTIPLY: &str = "*";
@@ -36,7 +34,7 @@ const FORMAT: &str = "|format";
 const INDENT: &str = "|indent";
 
 /// Charges the operands of one instruction, first operand first.
-type Meter = fn(&[Value]) -> Result<(), Error>;
+type Meter = fn(&mut State, &[Value]) -> Result<(), Error>;
 
 const METERS: [(&str, Meter); 12] = [
     (CONCATENATE, concatenate),
@@ -53,11 +51,12 @@ const METERS: [(&str, Meter); 12] = [
     (INDENT, indent),
 ];
 
-/// Adds the metering functions, metered filters and the limit of instructions.
+/// Adds the metering functions, and metered methods.
 pub(super) fn install(environment: &mut Environment) {
-    environment.set_fuel(Some(MAX_INSTRUCTIONS));
     for (name, charge) in METERS {
-        let meter = move |operands: Rest<ValueOrKwargs>| charged(&operands.into_values(), charge);
+        let meter = move |state: &mut State, operands: Rest<ValueOrKwargs>| {
+            charged(state, &operands.into_values(), charge)
+        };
         environment.add_function(name, meter);
     }
     environment.set_unknown_method_callback(call_method);
@@ -71,7 +70,6 @@ pub(super) fn render(
 ) -> Result<String, Error> {
     let template = environment.get_template(name)?;
     let instructions = metered(&get_compiled_template(&template).instructions);
-    allowance::begin();
     let mut text = String::new();
     let mut output = make_string_output(&mut text);
     let blocks = BTreeMap::new();
@@ -100,16 +98,9 @@ pub(super) fn check(environment: &Environment<'static>, name: &str) -> Result<()
     }
 }
 
-/// The limit that `error` is about, if it is about one.
-pub(super) fn exceeded(error: &Error) -> Option<String> {
-    let instructions = || format!("{MAX_INSTRUCTIONS} instructions");
-    let is_limit = error.kind() == ErrorKind::OutOfFuel;
-    is_limit.then(|| error.detail().map_or_else(instructions, str::to_owned))
-}
-
 /// Returns the operands as a list, last first, for the `UnpackList` that puts them back.
-fn charged(operands: &[Value], charge: Meter) -> Result<Value, Error> {
-    charge(operands)?;
+fn charged(state: &mut State, operands: &[Value], charge: Meter) -> Result<Value, Error> {
+    charge(state, operands)?;
     Ok(operands.iter().rev().cloned().collect())
 }
 
@@ -213,14 +204,14 @@ fn call_method(
     method: &str,
     arguments: &[Value],
 ) -> Result<Value, Error> {
-    charge_work(walk_work(value))?;
+    charge_work(state, walk_work(value))?;
     match (method, value.as_str(), arguments) {
-        ("replace", Some(text), [from, to, ..]) => charge_replace(text, from, to)?,
-        ("join", Some(_), [items, ..]) => charge_join(items, value)?,
-        ("format", Some(text), _) => charge_format(text, arguments)?,
-        ("split", Some(_), [separator, ..]) => split(&[value.clone(), separator.clone()])?,
-        ("split", Some(_), []) => split(std::slice::from_ref(value))?,
-        ("splitlines", Some(_), _) => split(&[value.clone(), Value::from("\n")])?,
+        ("replace", Some(text), [from, to, ..]) => charge_replace(state, text, from, to)?,
+        ("join", Some(_), [items, ..]) => charge_join(state, items, value)?,
+        ("format", Some(text), _) => charge_format(state, text, arguments)?,
+        ("split", Some(_), [separator, ..]) => split(state, &[value.clone(), separator.clone()])?,
+        ("split", Some(_), []) => split(state, std::slice::from_ref(value))?,
+        ("splitlines", Some(_), _) => split(state, &[value.clone(), Value::from("\n")])?,
         _ => {}
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)

@@ -1,12 +1,15 @@
 //! Tokenizer, incremental detokenization, stop strings and chat templates.
 
 mod allowance;
+mod bounds;
 mod breaks;
 mod calendar;
+#[cfg(feature = "template-metering")]
 mod charges;
 pub mod chat;
 mod gguf;
 mod json_syntax;
+#[cfg(feature = "template-metering")]
 mod metering;
 mod python_json;
 mod scored_merges;

@@ -69,7 +69,7 @@ impl ScoredMerges {
     /// becomes.
     pub(super) fn new(tokens: Vec<String>, scores: Vec<f32>, unmergeable: Vec<bool>) -> Self {
         let ids: Vocab = tokens.iter().cloned().zip(0..).collect();
-        // A byte without a token of its own is that character, as in llama.cpp.
+        // A byte without its own token is that character, as in llama.cpp.
         let byte = |byte: u8| {
             let named = ids.get(format!("<0x{byte:02X}>").as_str());
             named.or_else(|| ids.get(std::str::from_utf8(&[byte]).ok()?)).copied()

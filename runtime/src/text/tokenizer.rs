@@ -118,7 +118,7 @@ impl Tokenizer {
         let post_processor = self.inner.get_post_processor();
         let special = post_processor.map_or(0, |post_processor| post_processor.added_tokens(false));
         if max_length <= special {
-            return Err(format!("{max_length} tokens of a text, of which {special} are special"));
+            return Err(format!("{max_length} tokens of a text, but {special} are special"));
         }
         let truncation = TruncationParams { max_length, ..TruncationParams::default() };
         self.inner.with_truncation(Some(truncation)).map_err(|error| error.to_string())?;
@@ -160,8 +160,8 @@ impl Tokenizer {
         self.special_texts.break_within(text)
     }
 
-    /// Returns the bytes that token `id` adds to an answer, of which it is the `first` token or a
-    /// later one. They can be part of a character. A special token has the bytes of its name.
+    /// Returns the bytes that token `id` adds to an answer, as its `first` token or a later one.
+    /// They can be part of a character. A special token has the bytes of its name.
     pub fn token_bytes(&self, id: u32, first: bool) -> Vec<u8> {
         self.token_bytes.of(self, id, first)
     }
@@ -211,9 +211,10 @@ impl Tokenizer {
 pub(super) fn contained<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     // A panic leaves no state behind: the crate's caches ignore a poisoned lock.
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        format!("a rule of the tokenizer is not applicable ({})", said.replace('\n', " "))
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message =
+            message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        format!("a rule of the tokenizer is not applicable ({})", message.replace('\n', " "))
     })
 }
 

@@ -79,8 +79,9 @@ fn traces(count: usize) -> Vec<Trace> {
 /// Formats the counts as the noise model reads them.
 fn counts(traces: &[Trace]) -> String {
     let mut rows: BTreeMap<String, BTreeMap<usize, u32>> = BTreeMap::new();
-    let mut count =
-        |state: String, said: usize| *rows.entry(state).or_default().entry(said).or_default() += 1;
+    let mut count = |state: String, predicted_bin: usize| {
+        *rows.entry(state).or_default().entry(predicted_bin).or_default() += 1
+    };
     let (mut error, mut steps) = (0.0, 0);
     for Trace { length, refined } in traces {
         let total = refined.len() as u32;
@@ -89,14 +90,14 @@ fn counts(traces: &[Trace]) -> String {
         for (generated, &remaining) in (0..total).zip(refined) {
             error += f64::from(remaining - (total - generated) as f32).abs();
             steps += 1;
-            let (bin, said) = (bin_of(total - generated), bin_of(remaining as u32));
+            let (bin, predicted_bin) = (bin_of(total - generated), bin_of(remaining as u32));
             let state = match before {
                 None => format!("prompt {bin}"),
                 Some(before) if generated <= EARLY_TOKENS => format!("early {bin} {before}"),
                 Some(before) => format!("late {bin} {before}"),
             };
-            count(state, said);
-            before = Some(said);
+            count(state, predicted_bin);
+            before = Some(predicted_bin);
         }
     }
     let lengths: Vec<String> = traces.iter().map(|t| t.refined.len().to_string()).collect();

@@ -54,7 +54,7 @@ fn request(i: u32) -> Request {
     request
 }
 
-/// Answers 40 requests, one of which is cancelled, by a simulated clock. Returns the log, the mean
+/// Answers 40 requests by a simulated clock; one request is cancelled. Returns the log, the mean
 /// latency in seconds, and the engine's preemptions.
 fn run(policy: PolicyKind) -> (String, f64, u64) {
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
@@ -102,7 +102,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
     (lines.text(), latencies.iter().sum::<f64>() / latencies.len() as f64, preemptions)
 }
 
-fn mean_latency(run: &trail_simulator::Run) -> f64 {
+fn mean_latency(run: &trail_simulator::SimulationRun) -> f64 {
     run.outcomes.iter().map(|outcome| outcome.latency_s).sum::<f64>() / run.outcomes.len() as f64
 }
 

@@ -166,7 +166,7 @@ fn a_moved_request_continues_as_if_it_had_stayed() {
 }
 
 #[test]
-fn a_cancelled_request_frees_its_slot() {
+fn a_cancelled_request_frees_its_index() {
     let engine = engine(&model(), config(&model()));
     let handle = engine.submit(request(1, 5, 200)).expect("fits");
     assert!(matches!(handle.recv_timeout(LIMIT), Some(Event::Token { .. })));

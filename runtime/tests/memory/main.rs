@@ -1,5 +1,5 @@
 //! Allocations, counted by `trail-counting-allocator`. The forward pass, which counts those of all
-//! threads to the last one, has a process of its own: `cpu_allocations`.
+//! threads to the last one, has its own process: `cpu_allocations`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

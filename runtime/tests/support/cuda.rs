@@ -16,7 +16,7 @@ const GUARD: usize = 256;
 /// out is seen.
 const POISON: u8 = 0xff;
 
-/// A device and a stream of its own.
+/// A device and a stream for one test.
 pub struct Bench {
     /// The device.
     pub device: Arc<Device>,
@@ -160,9 +160,12 @@ impl Address for Output {
 }
 
 /// The seeded random numbers of the tests.
-pub struct Chance(pub u64);
+pub struct Rng(pub u64);
 
-impl Chance {
+/// The name that the CUDA tests still have.
+pub use self::Rng as Chance;
+
+impl Rng {
     /// All 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         splitmix64(&mut self.0)

@@ -193,8 +193,8 @@ pub struct HeadTerms {
 }
 
 impl HeadTerms {
-    /// Applies the terms to heads `[heads + 2 kv_heads][head_dim]`, of which `heads` are queries
-    /// and those from `turned_heads` on values.
+    /// Applies the terms to heads `[heads + 2 kv_heads][head_dim]`: the first `heads` are queries,
+    /// those from `turned_heads` on are values.
     fn apply(&self, row: &mut [Near], heads: usize, turned_heads: usize, head_dim: usize) {
         for (near, bias) in row.iter_mut().zip(&self.bias) {
             near.value += f64::from(bias.to_f32());

@@ -86,7 +86,7 @@ impl GgufWriter {
         self.tensor(name, &[values.len()], 0, bytes)
     }
 
-    /// Two files with the metadata of this one, the first of which has the first `count` tensors.
+    /// Two files with the metadata of this one; the first file has the first `count` tensors.
     pub fn split(&self, count: usize) -> [GgufWriter; 2] {
         let (first, second) = self.tensors.split_at(count);
         [(0, first), (1, second)].map(|(index, tensors)| {

@@ -9,7 +9,7 @@
 //! noise as the device's, led through the very layers that amplify it there. How much they do is
 //! the model's affair, and no formula in the number of layers knows it.
 
-use super::cuda::Chance;
+use super::cuda::Rng;
 use std::sync::Arc;
 use trail_runtime::model::{Dtype, Model, Tensor};
 use trail_runtime::reference::{Reference, Trace};
@@ -26,7 +26,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// Of passes over these `tokens`, of which the reference made `traces`.
+    /// Of passes over these `tokens`, for which the reference made `traces`.
     pub fn new(model: &Model, tokens: &[&[u32]], traces: &[Trace]) -> Tolerance {
         let noisy = Reference::new(&noisy(model));
         let mut tolerance = Tolerance { h: vec![0.0; model.config.num_layers], logit: 0.0 };
@@ -48,9 +48,9 @@ impl Tolerance {
 /// `model` with every weight of a product off by a random part within 2^-8. The embedding is no
 /// product: it stays.
 fn noisy(model: &Model) -> Model {
-    let mut chance = Chance(43);
+    let mut rng = Rng(43);
     let mut off = |tensor: &mut Tensor| {
-        let noise = |value: f32| value * (1.0 + chance.unit() * 2f32.powi(-8));
+        let noise = |value: f32| value * (1.0 + rng.unit() * 2f32.powi(-8));
         let values: Vec<f32> = tensor.to_f32().into_iter().map(noise).collect();
         let bytes = Arc::new(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
         *tensor = Tensor::new(Dtype::F32, tensor.rows, tensor.cols, bytes, 0).unwrap();

@@ -137,10 +137,10 @@ impl LoggedScheduler {
         self.scheduler.transferred(idx)
     }
 
-    /// Logs that step `step` was complete `end_ns` after the clock's start, and took `took_ns`. No
-    /// input of the scheduler: simulations fit their step times to it.
-    pub fn collected(&mut self, step: u64, end_ns: u64, took_ns: u64) {
-        let [end_s, duration_s] = [end_ns, took_ns].map(|ns| ns as f64 * 1e-9);
+    /// Logs that step `step` was complete `end_ns` after the clock's start, and took `elapsed_ns`.
+    /// No input of the scheduler: simulations fit their step times to it.
+    pub fn collected(&mut self, step: u64, end_ns: u64, elapsed_ns: u64) {
+        let [end_s, duration_s] = [end_ns, elapsed_ns].map(|ns| ns as f64 * 1e-9);
         self.log(LogEvent::Collected { step, end_s, duration_s });
     }
 }

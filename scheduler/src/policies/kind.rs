@@ -7,7 +7,7 @@ use super::{
 use crate::Policy;
 
 /// A scheduling policy and its parameters. Text form: the name, then the parameters after colons,
-/// the last ones of which may be left out: `trail`, `trail:0.5`, `ltr:200:10`.
+/// where the last ones may be left out: `trail`, `trail:0.5`, `ltr:200:10`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PolicyKind {
     /// First come, first served, as vLLM with chunked prefill.
@@ -113,7 +113,7 @@ impl PolicyKind {
     }
 
     /// The same with the share `c`, if it is a policy with one that has its default. Not `oracle`,
-    /// which is SRPT without a share of its own.
+    /// which is SRPT and has no share.
     pub fn with_c(mut self, c: f32) -> PolicyKind {
         let default = match self {
             PolicyKind::TrailAuto(_) => TrailAuto::default().trail.c,

@@ -114,7 +114,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// The next parameter, if there is one; `name` for the message.
+    /// The next parameter, if any; `name` for the message.
     fn next<T>(&mut self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, String>
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -131,7 +131,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// Replaces `value` by the next parameter, if there is one.
+    /// Replaces `value` by the next parameter, if any.
     fn set<T>(&mut self, value: &mut T, name: &str, range: RangeInclusive<T>) -> Result<(), String>
     where
         T: FromStr + PartialOrd + fmt::Display,

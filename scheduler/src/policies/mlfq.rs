@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(run_lengths(&ran), expected);
     }
 
-    /// Figure 6 of arXiv 2408.15792: finish time over length of a burst lies in rectangular blocks
+    /// Figure 6 of arXiv 2408.15792: finish time over length of a burst forms rectangular blocks
     /// whose edges grow with the quantum.
     #[test]
     fn a_burst_finishes_in_blocks_that_grow_exponentially() {

@@ -41,7 +41,7 @@ pub(super) struct TailBound {
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Expected service, of which one token is taken off per token generated since.
+    /// Expected service, less one token per token generated since.
     service: f64,
     /// The part of it that computes the prompt.
     prefill: f64,

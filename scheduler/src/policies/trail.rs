@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(trail.key(&running(1, 100.0, 100)).class(), Key::PINNED);
     }
 
-    /// 215 expected tokens at 10 a second, of which 10 are served: the bound is 20.5 s.
+    /// 215 expected tokens at 10 a second, and 10 tokens are served: the bound is 20.5 s.
     #[test]
     fn the_order_is_express_overdue_open_and_overdue_express_come_first() {
         let mut trail = Trail::default().policy();

@@ -138,11 +138,12 @@ impl Confusion {
     /// Draws the probe's predictions for an output of `length` tokens: element g is the expected
     /// number of remaining tokens after g generated ones.
     pub fn refined(&self, length: u32, rng: &mut Rng) -> Vec<f32> {
-        let mut said = draw(&self.first_counts(bin_of(length)), rng);
-        let mut predictions = vec![middle(said)];
+        let mut predicted = draw(&self.first_counts(bin_of(length)), rng);
+        let mut predictions = vec![middle(predicted)];
         for generated in 1..length {
-            said = draw(&self.next_counts(bin_of(length - generated), generated, said), rng);
-            predictions.push(middle(said));
+            predicted =
+                draw(&self.next_counts(bin_of(length - generated), generated, predicted), rng);
+            predictions.push(middle(predicted));
         }
         predictions
     }
@@ -153,20 +154,20 @@ impl Confusion {
     }
 
     /// Counts of its predictions after `generated` tokens, with a remainder in `bin`, where it
-    /// predicted `said` a token before.
-    pub(crate) fn next_counts(&self, bin: usize, generated: u32, said: usize) -> Row {
+    /// predicted `predicted` a token before.
+    pub(crate) fn next_counts(&self, bin: usize, generated: u32, predicted: usize) -> Row {
         let state = match generated <= EARLY_TOKENS {
-            true => State::Early(bin, said),
-            false => State::Late(bin, said),
+            true => State::Early(bin, predicted),
+            false => State::Late(bin, predicted),
         };
         self.rows.get(&state).copied().unwrap_or_else(|| self.pooled(bin, generated))
     }
 
     /// Counts for the true bin `bin`, summed over all previously predicted bins: for a pair without
-    /// counts of its own. Late counts if there are no early ones.
+    /// counts. Late counts if there are no early ones.
     fn pooled(&self, bin: usize, generated: u32) -> Row {
         let sum = |state: fn(usize, usize) -> State| {
-            let rows = (0..BINS).filter_map(|said| self.rows.get(&state(bin, said)));
+            let rows = (0..BINS).filter_map(|predicted| self.rows.get(&state(bin, predicted)));
             rows.fold([0; BINS], |sum, row| std::array::from_fn(|i| sum[i] + row[i]))
         };
         let early = sum(State::Early);

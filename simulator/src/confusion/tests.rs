@@ -34,8 +34,8 @@ fn a_replay_is_as_wrong_as_the_probe_was() {
 fn predictions_before_the_first_token_are_worse_than_refined_ones() {
     let (confusion, mut rng) = (Confusion::demo(), Rng::new(4));
     let [countdown, ..] = errors(&confusion, |length| {
-        let said = confusion.length(length, &mut rng);
-        (0..length).map(|generated| (said - generated as f32).max(1.0)).collect()
+        let predicted = confusion.length(length, &mut rng);
+        (0..length).map(|generated| (predicted - generated as f32).max(1.0)).collect()
     });
     // TRAIL's own evaluation has a factor of 2.66; the bundled predictor's is larger.
     assert!(countdown > 2.66 * confusion.mae(), "{countdown}");

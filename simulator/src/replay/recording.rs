@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::step_fit::fit;
 use crate::{
-    Job, Outcome, Progress, Refined, Run, Simulation, SimulationError, StepModel, StepTime,
+    Job, JobOutcome, Progress, Refined, Simulation, SimulationError, SimulationRun, StepModel,
+    StepTime,
 };
 use trail_scheduler::limits::MAX_REQUESTS;
 use trail_scheduler::policies::PolicyKind;
@@ -153,13 +154,13 @@ impl Recording {
     }
 
     /// The recorded run.
-    pub fn run(&self) -> Run {
-        let mut outcomes: Vec<(u64, Outcome)> =
+    pub fn run(&self) -> SimulationRun {
+        let mut outcomes: Vec<(u64, JobOutcome)> =
             self.answered().map(|life| (life.arrival_ns(), life.outcome())).collect();
         outcomes.sort_by_key(|&(arrival_ns, _)| arrival_ns);
         let first_s = outcomes.first().map_or(0.0, |(_, first)| first.arrival_s);
         let end_s = self.answered().map(|life| life.last_s).fold(first_s, f64::max);
-        Run {
+        SimulationRun {
             outcomes: outcomes.into_iter().map(|(_, outcome)| outcome).collect(),
             makespan_s: end_s - first_s,
             tokens: self.lives.iter().map(|life| u64::from(life.tokens)).sum(),
@@ -167,7 +168,7 @@ impl Recording {
             preemptions: self.preemptions,
             evictions: self.evictions,
             swaps_out: self.swaps_out,
-            ..Run::default()
+            ..SimulationRun::default()
         }
     }
 
@@ -190,7 +191,7 @@ impl Recording {
         &self,
         policy: PolicyKind,
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Run, SimulationError> {
+    ) -> Result<SimulationRun, SimulationError> {
         let jobs = self.jobs();
         let mut config = self.header.config;
         // A policy that keeps more requests waiting than the recorded one refuses none.
@@ -209,10 +210,10 @@ impl Life {
         (self.request.arrival_s * 1e9).round() as u64
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> JobOutcome {
         let NewRequest { id, arrival_s, prompt_tokens, .. } = self.request;
         let [preemptions, evictions, swaps] = self.ended.unwrap_or_default();
-        Outcome {
+        JobOutcome {
             id: id.0,
             arrival_s,
             prompt_tokens,

@@ -25,7 +25,9 @@ impl PredictionChain {
         let confusion = Confusion::demo();
         let after = |generated| -> Transitions {
             std::array::from_fn(|bin| {
-                std::array::from_fn(|said| frequencies(confusion.next_counts(bin, generated, said)))
+                std::array::from_fn(|predicted| {
+                    frequencies(confusion.next_counts(bin, generated, predicted))
+                })
             })
         };
         PredictionChain {

@@ -24,8 +24,8 @@ pub(super) fn tail(n: u32, r: f64) -> f64 {
 
 /// Joint density of S > a and R = r.
 pub(super) fn survival(a: f64, r: f64) -> f64 {
-    let (least, most) = sizes(r);
-    integrate(|x| (-x - r / x).exp() / x, least.max(a), most.max(a + 50.0))
+    let (min, max) = sizes(r);
+    integrate(|x| (-x - r / x).exp() / x, min.max(a), max.max(a + 50.0))
 }
 
 /// E[(S - a_I)^2; R > r, S > a_I] with a_I = min(R - r, c R).
@@ -52,9 +52,9 @@ pub(super) fn recycled(r: f64, c: f64) -> f64 {
 pub(super) fn recycled_as_printed(r: f64, c: f64) -> f64 {
     // The integral of (1 - w)^2 exp(-w) from v to 1, with w = (t - r) / x.
     let part = |v: f64| (1.0 + v * v) * (-v).exp() - 2.0 * (-1.0f64).exp();
-    let (least, most) = sizes(r);
+    let (min, max) = sizes(r);
     let term = |x: f64| x * x * (-x - r / x).exp() * part(c * r / x);
-    integrate(term, least.max(c * r), most.max(c * r))
+    integrate(term, min.max(c * r), max.max(c * r))
 }
 
 /// Moments n = 0 and 1 of the age at which a preemptable job has a predicted s left, as densities
@@ -77,14 +77,14 @@ pub(super) fn exposed(n: u32, s: f64, c: f64) -> f64 {
 /// Sizes between which exp(-x - r / x) is above exp(-50) times its maximum.
 fn sizes(r: f64) -> (f64, f64) {
     let half = r.sqrt() + 25.0;
-    let most = half + (half * half - r).sqrt();
-    (r / most, most)
+    let max = half + (half * half - r).sqrt();
+    (r / max, max)
 }
 
 /// Integral over x of `below` up to the kink c r / (1 - c), and of `above` from there, both of the
 /// order of exp(-x - r / x).
 fn over_sizes(r: f64, c: f64, below: impl Fn(f64) -> f64, above: impl Fn(f64) -> f64) -> f64 {
-    let (least, most) = sizes(r);
-    let kink = (c * r / (1.0 - c)).clamp(least, most);
-    integrate(below, least, kink) + integrate(above, kink, most)
+    let (min, max) = sizes(r);
+    let kink = (c * r / (1.0 - c)).clamp(min, max);
+    integrate(below, min, kink) + integrate(above, kink, max)
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use trail_platform::rng::Rng;
 
-    /// Totals are 3 times the jobs (1 or 2) plus two normal variables, one of which is the control.
+    /// Totals are 3 times the jobs (1 or 2) plus two normal variables; one is the control.
     /// The variance of the ratio over m cycles is 1 / (m 1.5^2) with the control, else twice that.
     #[test]
     fn the_standard_error_is_that_of_repeated_runs() {

@@ -66,12 +66,12 @@ impl Lengths {
 
     /// Mean response time of SRPT (Schrage and Miller 1966) for lengths with equal values.
     fn srpt(&self, lambda: f64) -> f64 {
-        let most = *self.0.keys().last().expect("a length");
+        let max = *self.0.keys().last().expect("a length");
         let (mut load, mut squares, mut longer) = (0.0, 0.0, 1.0);
         // Sum over each token's remainder of 1 / (1 - load of the lengths below it).
         let mut residence = 0.0;
         let mut mean = 0.0;
-        for length in 1..=most {
+        for length in 1..=max {
             let share = self.0.get(&length).copied().unwrap_or(0.0);
             let tokens = f64::from(length);
             let shorter = 1.0 - load;
@@ -215,7 +215,7 @@ fn dot(a: &Bins, b: &Bins) -> f64 {
 mod tests {
     use super::*;
 
-    /// A job in one bin is a class of its own: with two lengths, one in bin 0 and one in bin 9 to
+    /// A job in one bin is a separate class: with two lengths, one in bin 0 and one in bin 9 to
     /// 0, levels are known by hand.
     #[test]
     fn levels_of_exact_predictions() {

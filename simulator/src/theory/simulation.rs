@@ -32,7 +32,7 @@ pub trait Observer {
 
 /// Stationary means of a simulated queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct QueueOutcome {
     /// Mean response time.
     pub response: Estimate,
     /// Time average of the sum of ages in the system.
@@ -48,7 +48,7 @@ pub struct Outcome {
 }
 
 /// Simulates at least `jobs` jobs from an empty queue, to the end of a cycle.
-pub fn simulate(queue: &Queue, jobs: u64, seed: u64) -> Outcome {
+pub fn simulate(queue: &Queue, jobs: u64, seed: u64) -> QueueOutcome {
     struct Ignore;
     impl Observer for Ignore {
         fn completed(&mut self, _: &Completed) {}
@@ -57,7 +57,7 @@ pub fn simulate(queue: &Queue, jobs: u64, seed: u64) -> Outcome {
 }
 
 /// [`simulate`], with every completed job reported to `observer`.
-pub fn observe(queue: &Queue, jobs: u64, seed: u64, observer: &mut impl Observer) -> Outcome {
+pub fn observe(queue: &Queue, jobs: u64, seed: u64, observer: &mut impl Observer) -> QueueOutcome {
     let mut run = Run::new(*queue, seed);
     let (mut response, mut memory, mut preemptions) =
         (Ratio::default(), Ratio::default(), Ratio::default());
@@ -71,7 +71,7 @@ pub fn observe(queue: &Queue, jobs: u64, seed: u64, observer: &mut impl Observer
         memory.add(cycle.memory, cycle.length, cycle.control);
         preemptions.add(cycle.preemptions as f64, count, cycle.control);
     }
-    Outcome {
+    QueueOutcome {
         response: response.estimate(),
         memory: memory.estimate(),
         preemptions: preemptions.estimate(),

@@ -56,11 +56,12 @@ impl Conversation {
 
     /// The system message and the first `turns` turns.
     pub fn messages(&self, turns: usize) -> Vec<ChatMessage> {
-        let said = |role: &str, text: &str| ChatMessage::new(role, text);
-        let system = self.system.iter().map(|text| said("system", text));
+        let chat_message = |role: &str, text: &str| ChatMessage::new(role, text);
+        let system = self.system.iter().map(|text| chat_message("system", text));
         let turns = self.turns[..turns].iter();
-        let turns =
-            turns.flat_map(|(message, answer)| [said("user", message), said("assistant", answer)]);
+        let turns = turns.flat_map(|(message, answer)| {
+            [chat_message("user", message), chat_message("assistant", answer)]
+        });
         system.chain(turns).collect()
     }
 

@@ -12,7 +12,7 @@ pub fn is_complete(typed: &str) -> bool {
     }
 }
 
-/// The message that `typed` spells. A message that ends with the input needs no end of its own.
+/// The message that `typed` spells. A message that ends with the input needs no end mark.
 pub fn message(typed: &str) -> String {
     let Some(quoted) = typed.trim_start().strip_prefix(QUOTES) else {
         let lines = typed.strip_suffix('\\').unwrap_or(typed);

@@ -1,6 +1,6 @@
 //! Distributions of latency and time to first token under each policy, for the plot.
 
-use trail_cli::drive::Outcome;
+use trail_cli::drive::RequestOutcome;
 
 use crate::plot::{Curve, Panel};
 
@@ -16,7 +16,7 @@ pub struct Curves {
 
 impl Curves {
     /// The curves of a run.
-    pub fn of(policy: &str, outcomes: &[Outcome]) -> Curves {
+    pub fn of(policy: &str, outcomes: &[RequestOutcome]) -> Curves {
         Curves {
             policy: policy.into(),
             latency_s: outcomes.iter().map(|o| o.latency_s).collect(),

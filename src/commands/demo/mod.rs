@@ -15,7 +15,7 @@ mod traces;
 
 use std::time::Instant;
 
-use trail_cli::drive::{Job, Outcome};
+use trail_cli::drive::{RequestOutcome, TimedRequest};
 use trail_cli::output_file::{GENERATOR, generator, signed_svg};
 use trail_cli::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
 use trail_runtime::engine::PolicyKind;
@@ -27,7 +27,7 @@ use crate::plot;
 pub use args::DemoArgs;
 use args::Files;
 use curves::Curves;
-use report::{Conditions, Report};
+use report::{Conditions, DemoReport};
 use runner::{Completed, Runner, Timing};
 use summary::{Cell, Recording, Summary};
 
@@ -74,21 +74,21 @@ pub fn run(
     let conditions = Conditions {
         device: recorded.device.clone(),
         model: setup.name.clone(),
-        slots: recorded.slots,
+        max_running: recorded.max_running,
         kv_blocks: recorded.kv_blocks,
         max_tokens: args.max_tokens,
         clock: args.clock,
         step_cost: runner.step_cost(),
         wall_s: begin.elapsed().as_secs_f64(),
     };
-    finish(&files, &Report { conditions, recording, cells: measured }, &curves, json)
+    finish(&files, &DemoReport { conditions, recording, cells: measured }, &curves, json)
 }
 
 /// The runs of a cell: every policy, `--rounds` times in turn.
 struct Runs<'a> {
     engine: &'a EngineArgs,
     args: &'a DemoArgs,
-    jobs: &'a [Job],
+    jobs: &'a [TimedRequest],
     recorded: &'a Completed,
     /// Decision logs of the first round; empty for none.
     logs: &'a [OutputFile],
@@ -116,7 +116,7 @@ impl Runs<'_> {
 }
 
 /// Gives the jobs their arrival times: at every load the same gaps, scaled.
-fn schedule(jobs: &mut [Job], load: Load, seed: u64, recording: &Recording) {
+fn schedule(jobs: &mut [TimedRequest], load: Load, seed: u64, recording: &Recording) {
     let process = match load {
         Load::Burst => Arrivals::Burst,
         Load::Rate(load) => Arrivals::Poisson { rate: load * recording.requests_per_s() },
@@ -129,7 +129,11 @@ fn schedule(jobs: &mut [Job], load: Load, seed: u64, recording: &Recording) {
 
 /// Every answer is the same under every policy: randomness is keyed by seed and position, and a
 /// row's logits do not depend on its batch. A difference is a defect, and ends the demonstration.
-fn same_answers(policy: &str, recorded: &[Outcome], run: &[Outcome]) -> Result<(), Error> {
+fn same_answers(
+    policy: &str,
+    recorded: &[RequestOutcome],
+    run: &[RequestOutcome],
+) -> Result<(), Error> {
     for (index, (a, b)) in recorded.iter().zip(run).enumerate() {
         if a.tokens != b.tokens {
             let at = a.tokens.iter().zip(&b.tokens).take_while(|(a, b)| a == b).count();
@@ -143,7 +147,7 @@ fn same_answers(policy: &str, recorded: &[Outcome], run: &[Outcome]) -> Result<(
 }
 
 /// Prints the table or the JSON object, and leaves plot and figures in `files`.
-fn finish(files: &Files, report: &Report, curves: &[Curves], json: bool) -> Result<(), Error> {
+fn finish(files: &Files, report: &DemoReport, curves: &[Curves], json: bool) -> Result<(), Error> {
     let mut object = report.json();
     match json {
         true => println!("{object}"),

@@ -1,6 +1,6 @@
 //! The prompts of the demonstration as requests.
 
-use trail_cli::drive::Job;
+use trail_cli::drive::TimedRequest;
 use trail_cli::{Error, Setup};
 
 use super::args::DemoArgs;
@@ -8,7 +8,7 @@ use crate::prompts;
 
 /// The prompts that the options name as jobs that all arrive at once. The bundled file is shuffled
 /// so that every prefix is stratified over families.
-pub fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<Job>, Error> {
+pub fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<TimedRequest>, Error> {
     let file = args.prompt_file.clone().unwrap_or_else(|| setup.folder.join("prompts.jsonl"));
     let mut prompts = prompts::read(&file, "--prompt-file")?;
     if args.prompts > prompts.len() {
@@ -25,7 +25,7 @@ pub fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<Job>, Error> {
     let job = |(index, prompt): (usize, &prompts::Prompt)| {
         let request = prompt.request(setup, index, args.max_tokens)?;
         check_context(setup, request.prompt.len(), args.max_tokens)?;
-        Ok(Job { request, arrival_s: 0.0 })
+        Ok(TimedRequest { request, arrival_s: 0.0 })
     };
     prompts.iter().enumerate().map(job).collect()
 }

@@ -18,7 +18,7 @@ pub struct Conditions {
     /// The model's name.
     pub model: String,
     /// Most sequences in a step.
-    pub slots: usize,
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
     /// Most output tokens of a request.
@@ -33,7 +33,7 @@ pub struct Conditions {
 
 /// All runs.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct DemoReport {
     /// Conditions that all cells share.
     pub conditions: Conditions,
     /// Figures of the recording run.
@@ -42,7 +42,7 @@ pub struct Report {
     pub cells: Vec<Cell>,
 }
 
-impl Report {
+impl DemoReport {
     /// Seconds of this machine per second of the run's clock.
     pub fn factor(&self) -> f64 {
         self.recording.fit().map_or(1.0, |(factor, _)| factor)
@@ -65,7 +65,7 @@ impl Report {
             "model": c.model,
             "capacity_requests_per_s": self.recording.requests_per_s() / factor,
             "capacity_tokens_per_s": self.recording.tokens_per_s() / factor,
-            "slots": c.slots,
+            "slots": c.max_running,
             "kv_blocks": c.kv_blocks,
             "max_tokens": c.max_tokens,
             "clock": c.clock,
@@ -123,11 +123,11 @@ impl Report {
         let (c, factor) = (&self.conditions, self.factor());
         let requests = self.cells.first().map_or(0, |cell| cell.summaries()[0].requests);
         let mut text = format!(
-            "{requests} requests, capacity {:.0} tokens/s = {:.2} requests/s, {} slots, {} KV \
+            "{requests} requests, capacity {:.0} tokens/s = {:.2} requests/s, up to {} running, {} KV \
              blocks, max_tokens {}, on {}\n",
             self.recording.tokens_per_s() / factor,
             self.recording.requests_per_s() / factor,
-            c.slots,
+            c.max_running,
             c.kv_blocks,
             c.max_tokens,
             c.device
@@ -196,10 +196,10 @@ impl Report {
         let count = |field: fn(&Summary) -> f64| format!("{:.0}", mean(field));
         let ratios: Vec<Ratios> = cells.iter().flat_map(|cell| cell.ratios(policy)).collect();
         let [latency, ttft] = median(&ratios).map_or(["-".to_owned(), "-".to_owned()], |median| {
-            let [least, most] = spread(&ratios);
+            let [min, max] = spread(&ratios);
             let range = match ratios.len() {
                 1 => String::new(),
-                _ => format!(" ({least:.2}-{most:.2})"),
+                _ => format!(" ({min:.2}-{max:.2})"),
             };
             [format!("{:.2}x{range}", median.latency_mean), format!("{:.2}x", median.ttft_mean)]
         });

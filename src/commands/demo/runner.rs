@@ -1,8 +1,8 @@
-//! Runs of the demonstration, each on an engine of its own.
+//! Runs of the demonstration, each on its own engine.
 
 use std::sync::Arc;
 
-use trail_cli::drive::{self, Display, Job, Run};
+use trail_cli::drive::{self, Display, DriveRun, TimedRequest};
 use trail_cli::{EngineArgs, Error, OutputFile, Setup};
 use trail_runtime::engine::{Engine, PolicyKind, Stats, StepClock, StepCost};
 
@@ -30,18 +30,18 @@ impl Timing {
 /// A completed run, and properties of its engine.
 pub struct Completed {
     /// Outcomes and times.
-    pub run: Run,
+    pub run: DriveRun,
     /// The engine's counters at the end.
     pub stats: Stats,
     /// Description of the device.
     pub device: String,
     /// Most sequences in a step.
-    pub slots: usize,
+    pub max_running: usize,
     /// KV blocks of 16 tokens.
     pub kv_blocks: usize,
 }
 
-/// Runs workloads, each on an engine of its own.
+/// Runs workloads, each on its own engine.
 pub struct Runner<'a> {
     setup: &'a Setup,
     engine: &'a EngineArgs,
@@ -60,7 +60,7 @@ impl<'a> Runner<'a> {
         &mut self,
         policy: PolicyKind,
         label: &str,
-        jobs: &[Job],
+        jobs: &[TimedRequest],
         log: Option<&OutputFile>,
     ) -> Result<Completed, Error> {
         self.display.begin(label, jobs.len());
@@ -68,8 +68,9 @@ impl<'a> Runner<'a> {
         let completed = match timing {
             Timing::Wall => {
                 let engine = setup.engine_with(args, policy, jobs.len(), log)?;
-                let run =
-                    drive::on_wall(&engine, jobs, |progress| display.show(progress, &engine))?;
+                let run = drive::run_on_wall_clock(&engine, jobs, |progress| {
+                    display.show(progress, &engine)
+                })?;
                 complete(run, &engine)
             }
             Timing::Steps(cost) => {
@@ -79,7 +80,7 @@ impl<'a> Runner<'a> {
                 let show = |progress: &drive::Progress, engine: &Engine| {
                     display.show(progress, engine);
                 };
-                let run = drive::on_steps(&mut engine, &clock, jobs, show)?;
+                let run = drive::run_on_step_clock(&mut engine, &clock, jobs, show)?;
                 complete(run, &engine)
             }
         };
@@ -101,12 +102,12 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn complete(run: Run, engine: &Engine) -> Completed {
+fn complete(run: DriveRun, engine: &Engine) -> Completed {
     Completed {
         run,
         stats: engine.stats(),
         device: engine.device().to_string(),
-        slots: engine.max_running(),
+        max_running: engine.max_running(),
         kv_blocks: engine.kv_blocks(),
     }
 }

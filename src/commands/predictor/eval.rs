@@ -36,7 +36,7 @@ pub struct EvalArgs {
 }
 
 /// Predictions of one predictor.
-struct Said {
+struct NamedPredictions {
     name: String,
     /// Of each answer, beside its length.
     predictions: Vec<(Prediction, u32)>,
@@ -54,7 +54,10 @@ struct Row {
 }
 
 impl Row {
-    fn new(Said { name, predictions, seconds }: Said, batches: &[usize]) -> Row {
+    fn new(
+        NamedPredictions { name, predictions, seconds }: NamedPredictions,
+        batches: &[usize],
+    ) -> Row {
         let tau = |&batch: &usize| BatchTau::of(&predictions, batch);
         let batches = batches.iter().filter_map(tau).collect();
         let prompt_us = seconds.map(|seconds| seconds * 1e6);
@@ -76,7 +79,7 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
             "--batches names {batch}: give 2 to half of the {answers} answers"
         )));
     }
-    let mut all: Vec<Said> = Vec::new();
+    let mut all: Vec<NamedPredictions> = Vec::new();
     let constant = best_constant(&shards);
     let plain: [(String, &dyn LengthPredictor); 2] = [
         (format!("constant:{constant}"), &Constant(constant)),
@@ -87,7 +90,7 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     let trained = own.iter().map(|own| ("the model's own".to_owned(), own));
     let trained = trained.chain(names.zip(&others)).map(|(name, of)| (name, &**of));
     for (name, predictor) in plain.into_iter().chain(trained) {
-        all.extend(said_by(name, predictor, &shards)?);
+        all.extend(predictions_of(name, predictor, &shards)?);
     }
     let layers = &collection.settings().layers;
     if let Some(probe) =
@@ -95,15 +98,16 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     {
         probe_fits(&probe, &setup.model.config).map_err(Error::usage)?;
         let predictions = of_probe(&probe, &shards)?;
-        all.push(Said { name: "prompt-probe".into(), predictions, seconds: None });
+        all.push(NamedPredictions { name: "prompt-probe".into(), predictions, seconds: None });
     }
     if let Some(again) = &args.again {
         let others = prompts::open(again, &setup)?;
         let others = prompts::read(&others, setup.model.config.vocab_size)?;
         let predictions = of_others(again, &others, &shards)?;
-        all.push(Said { name: "another answer".into(), predictions, seconds: None });
+        all.push(NamedPredictions { name: "another answer".into(), predictions, seconds: None });
     }
-    let rows: Vec<Row> = all.into_iter().map(|said| Row::new(said, &args.batches)).collect();
+    let rows: Vec<Row> =
+        all.into_iter().map(|predicted| Row::new(predicted, &args.batches)).collect();
     let text = match json {
         true => as_json(&setup.name, answers, &rows).to_string(),
         false => as_text(&setup.name, answers, &rows),
@@ -111,25 +115,25 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
     Output::stdout().line(text.trim_end())
 }
 
-/// Predictions of `predictor`; `None` if it says nothing of some prompt, an error if it cannot read
+/// Predictions of `predictor`; `None` if it has none for some prompt, an error if it cannot read
 /// one.
-fn said_by(
+fn predictions_of(
     name: String,
     predictor: &dyn LengthPredictor,
     shards: &[Shard],
-) -> Result<Option<Said>, Error> {
+) -> Result<Option<NamedPredictions>, Error> {
     let answers = shards.iter().flat_map(Shard::answers);
     let start = Instant::now();
-    let said: Option<Vec<(Prediction, u32)>> = answers
+    let predicted: Option<Vec<(Prediction, u32)>> = answers
         .map(|answer| {
             let prediction = predictor.predict(&Prompt::new(&answer.prompt))?;
             Some((prediction, answer.tokens.len() as u32))
         })
         .collect();
-    match said {
+    match predicted {
         Some(predictions) => {
             let seconds = Some(start.elapsed().as_secs_f64() / predictions.len() as f64);
-            Ok(Some(Said { name, predictions, seconds }))
+            Ok(Some(NamedPredictions { name, predictions, seconds }))
         }
         None if predictor.failures() == 0 => Ok(None),
         None => Err(Error::failed(format!(
@@ -140,16 +144,16 @@ fn said_by(
 
 /// Predictions of `probe` from the means of the prompts' activations.
 fn of_probe(probe: &Probe, shards: &[Shard]) -> Result<Vec<(Prediction, u32)>, Error> {
-    let mut said = Vec::new();
+    let mut predicted = Vec::new();
     for shard in shards {
         if let Some(what) = probe.layers.iter().find_map(|of| shard.non_finite(of)) {
             return Err(Error::failed(format!("{}: {what}", shard.name())));
         }
         for (request, answer) in shard.answers().iter().enumerate() {
-            said.push((of_prompt(shard, request, probe), answer.tokens.len() as u32));
+            predicted.push((of_prompt(shard, request, probe), answer.tokens.len() as u32));
         }
     }
-    Ok(said)
+    Ok(predicted)
 }
 
 /// Lengths of `others`, answers to the same prompts in folder `again`, as predictions.
@@ -164,13 +168,13 @@ fn of_others(
         .map(|answer| ((answer.index, &*answer.prompt), answer.tokens.len()))
         .collect();
     let answers = shards.iter().flat_map(Shard::answers);
-    let said: Option<Vec<(Prediction, u32)>> = answers
+    let predicted: Option<Vec<(Prediction, u32)>> = answers
         .map(|answer| {
             let other = lengths.get(&(answer.index, &*answer.prompt))?;
             Some((Prediction::Tokens(*other as f32), answer.tokens.len() as u32))
         })
         .collect();
-    said.ok_or_else(|| {
+    predicted.ok_or_else(|| {
         Error::usage(format!(
             "{} lacks a prompt of --data: collect the same prompts with another --seed",
             again.display()

@@ -262,8 +262,8 @@ fn examples(
 
 /// Figures on the validation's prompts.
 fn figures(trained: &Trained, validation: &[Example]) -> PromptOnly {
-    let said = |of: &Example| (trained.predictor.of_features(&of.inputs), of.tokens);
-    PromptOnly::of(&validation.iter().map(said).collect::<Vec<_>>())
+    let predicted = |of: &Example| (trained.predictor.of_features(&of.inputs), of.tokens);
+    PromptOnly::of(&validation.iter().map(predicted).collect::<Vec<_>>())
 }
 
 /// The record of a training, for the file and the report.

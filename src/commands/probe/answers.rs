@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use trail_cli::drive::{self, Display, Job};
+use trail_cli::drive::{self, Display, TimedRequest};
 use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_platform::Rng;
 use trail_platform::rng::mix;
@@ -13,8 +13,11 @@ use trail_training::{Answer, Collected};
 use super::activations::{Activations, sample_rows};
 use crate::prompts::Prompt;
 
-/// Most prompts of a run, and tokens of an answer.
-const MANY: usize = 1 << 24;
+/// Maximum number of prompts of a run.
+const MAX_PROMPTS: usize = 1 << 24;
+
+/// Maximum number of tokens of an answer.
+const MAX_TOKENS: i64 = 1 << 24;
 
 /// Options of the answers.
 #[derive(Args, Clone, Debug)]
@@ -24,7 +27,7 @@ pub struct AnswerArgs {
     pub first: usize,
     /// Most output tokens of an answer
     #[arg(long, value_name = "N", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..=MANY as i64))]
+        value_parser = clap::value_parser!(u32).range(1..=MAX_TOKENS))]
     pub max_tokens: u32,
     /// Temperature of the answers
     #[arg(long, default_value_t = 1.0, value_parser = temperature)]
@@ -58,7 +61,7 @@ impl AnswerArgs {
 
 /// Parses `--requests`.
 pub fn requests(text: &str) -> Result<usize, String> {
-    count::<MANY>(text)
+    count::<MAX_PROMPTS>(text)
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
@@ -102,13 +105,14 @@ impl<'a> Answering<'a> {
         let mut jobs = Vec::new();
         for (index, prompt) in prompts {
             match self.request(*index, prompt)? {
-                Some(request) => jobs.push((*index, Job { request, arrival_s: 0.0 })),
+                Some(request) => jobs.push((*index, TimedRequest { request, arrival_s: 0.0 })),
                 None => notice(format_args!("prompt {index} fills the context: left out")),
             }
         }
-        let (indices, jobs): (Vec<usize>, Vec<Job>) = jobs.into_iter().unzip();
+        let (indices, jobs): (Vec<usize>, Vec<TimedRequest>) = jobs.into_iter().unzip();
         let engine = &self.engine;
-        let answered = drive::on_wall(engine, &jobs, |progress| display.show(progress, engine))?;
+        let answered =
+            drive::run_on_wall_clock(engine, &jobs, |progress| display.show(progress, engine))?;
         let mut collected = Collected::new(self.layers, self.setup.model.config.hidden_size);
         let mut rng = Rng::new(self.args.seed ^ mix(indices.first().map_or(0, |&i| i as u64)));
         for ((index, job), outcome) in indices.iter().zip(jobs).zip(answered.outcomes) {

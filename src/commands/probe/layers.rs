@@ -27,7 +27,7 @@ impl FromStr for Layers {
             format!(
                 "all, or layers from 0 with commas between; up to {} that ascend with + between \
                  are read side by side",
-                TapLayers::MOST
+                TapLayers::MAX
             )
         })?;
         layers.sort_unstable_by_key(TapLayers::to_vec);

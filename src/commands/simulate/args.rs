@@ -12,7 +12,7 @@ use trail_scheduler::limits::blocks_for;
 use trail_scheduler::{BLOCK_TOKENS, Preemption, SchedulerConfig};
 use trail_simulator::{Dataset, Job, Noise, Simulation, StepModel, Trace, TraceSet};
 
-use super::scenario::{Pace, Scenario, Source};
+use super::scenario::{Pace, RequestSource, Scenario};
 use crate::commands::load::Load;
 
 /// Most requests and workers of a simulation.
@@ -164,13 +164,13 @@ impl SimulateArgs {
         }
     }
 
-    fn source(&self) -> Result<Source, Error> {
+    fn source(&self) -> Result<RequestSource, Error> {
         if let Some(path) = &self.trace {
             let traces = read_traces(path)?;
-            let most = self.max_tokens.unwrap_or(512);
+            let max = self.max_tokens.unwrap_or(512);
             let longest = traces.iter().map(|trace| trace.output_tokens).max().unwrap_or(0);
-            let jobs: Vec<Job> = traces.iter().map(|trace| trace.job(most.max(longest))).collect();
-            return Ok(Source::Trace(jobs.into()));
+            let jobs: Vec<Job> = traces.iter().map(|trace| trace.job(max.max(longest))).collect();
+            return Ok(RequestSource::Trace(jobs.into()));
         }
         let noise = match &self.noise_traces {
             None => self.noise.clone(),
@@ -182,14 +182,14 @@ impl SimulateArgs {
         };
         let max_tokens = self.max_tokens.unwrap_or(self.lengths.max_tokens);
         let dataset = self.lengths.capped(max_tokens);
-        Ok(Source::Synthetic { dataset, noise: Arc::new(noise), requests: self.requests })
+        Ok(RequestSource::Synthetic { dataset, noise: Arc::new(noise), requests: self.requests })
     }
 
     fn simulation(
         &self,
         model: &ModelArgs,
         engine: &EngineArgs,
-        source: &Source,
+        source: &RequestSource,
     ) -> Result<Simulation, Error> {
         let (mut step_model, default, max_gap) = match self.step_model.as_str() {
             "measured" => self.measured(model)?,

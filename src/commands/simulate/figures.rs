@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trail_cli::Spread;
-use trail_simulator::{Outcome, Run};
+use trail_simulator::{JobOutcome, SimulationRun};
 
 use super::scenario::Scenario;
 
@@ -53,8 +53,8 @@ pub struct Figures {
 
 impl Figures {
     /// The figures of `run`.
-    pub fn of(scenario: &Scenario, seed: u64, run: &Run) -> Figures {
-        let spread = |of: fn(&Outcome) -> f64| Spread::of(run.outcomes.iter().map(of));
+    pub fn of(scenario: &Scenario, seed: u64, run: &SimulationRun) -> Figures {
+        let spread = |of: fn(&JobOutcome) -> f64| Spread::of(run.outcomes.iter().map(of));
         Figures {
             policy: scenario.policy.to_string(),
             load: scenario.pace.to_string(),
@@ -64,8 +64,8 @@ impl Figures {
             latency_s: spread(|outcome| outcome.latency_s),
             ttft_s: spread(|outcome| outcome.ttft_s),
             longest_gap_s: spread(|outcome| outcome.longest_gap_s),
-            max_waiting_time_s: spread(Outcome::max_wait_s),
-            latency_per_token_s: spread(Outcome::token_latency_s),
+            max_waiting_time_s: spread(JobOutcome::max_wait_s),
+            latency_per_token_s: spread(JobOutcome::token_latency_s),
             tokens_per_s: run.tokens_per_s(),
             makespan_s: run.makespan_s,
             steps: run.steps,

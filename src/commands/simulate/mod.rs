@@ -13,7 +13,7 @@ mod scenario;
 use trail_cli::{EngineArgs, Error, ModelArgs};
 
 pub use args::SimulateArgs;
-use report::Report;
+use report::SimulationReport;
 use runner::Runner;
 use scenario::Scenario;
 
@@ -44,7 +44,7 @@ pub fn run(
         }
     }
     runner.finish();
-    let report = Report { figures, capacities: runner.into_capacities() };
+    let report = SimulationReport { figures, capacities: runner.into_capacities() };
     match json {
         true => println!("{}", report.json()),
         false => println!("{}", report.text()),

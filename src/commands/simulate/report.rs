@@ -9,14 +9,14 @@ use super::figures::Figures;
 use super::runner::Capacity;
 
 /// All runs.
-pub struct Report {
+pub struct SimulationReport {
     /// In the order they were made.
     pub figures: Vec<Figures>,
     /// By source, device and seed; of the runs whose load is a multiple.
     pub capacities: BTreeMap<String, Capacity>,
 }
 
-impl Report {
+impl SimulationReport {
     /// The JSON object: every run.
     pub fn json(&self) -> Value {
         let capacities: serde_json::Map<String, Value> = self
@@ -126,10 +126,10 @@ fn ratio(line: &[&Figures], all: &[Figures], of: fn(&Figures) -> f64) -> String 
         return "-".into();
     }
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
+    let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = ratios.iter().copied().fold(0.0, f64::max);
     match ratios.len() {
         1 => format!("{mean:.2}x"),
-        _ => format!("{mean:.2}x ({least:.2}-{most:.2})"),
+        _ => format!("{mean:.2}x ({min:.2}-{max:.2})"),
     }
 }

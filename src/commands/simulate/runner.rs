@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use trail_cli::Error;
 use trail_cli::drive::Display;
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::{Progress, Run};
+use trail_simulator::{Progress, SimulationRun};
 
 use super::scenario::{Pace, Scenario};
 use crate::interrupt::Interrupt;
@@ -38,7 +38,7 @@ impl Runner {
     }
 
     /// Runs `scenario` with `seed`; an interrupted run has the requests answered until then.
-    pub fn run(&mut self, scenario: &Scenario, seed: u64) -> Result<Run, Error> {
+    pub fn run(&mut self, scenario: &Scenario, seed: u64) -> Result<SimulationRun, Error> {
         let label = format!("{} {}", scenario.policy, scenario.pace);
         self.display.begin(&label, scenario.source.requests());
         let capacity = match scenario.pace {
@@ -102,7 +102,7 @@ fn simulate(
     policy: PolicyKind,
     jobs: &[trail_simulator::Job],
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Run, Error> {
+) -> Result<SimulationRun, Error> {
     let run = scenario.simulation.run(&|| policy.build(), jobs, watch);
     run.map_err(|error| Error::usage(error.to_string()))
 }

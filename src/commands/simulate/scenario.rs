@@ -45,7 +45,7 @@ impl fmt::Display for Pace {
 
 /// Origin of the requests.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum RequestSource {
     /// Drawn from distributions.
     Synthetic {
         /// Lengths of prompts and outputs.
@@ -59,20 +59,22 @@ pub enum Source {
     Trace(Arc<[Job]>),
 }
 
-impl Source {
+impl RequestSource {
     /// Number of requests.
     pub fn requests(&self) -> usize {
         match self {
-            Source::Synthetic { requests, .. } => *requests,
-            Source::Trace(jobs) => jobs.len(),
+            RequestSource::Synthetic { requests, .. } => *requests,
+            RequestSource::Trace(jobs) => jobs.len(),
         }
     }
 
     /// Longest prompt and `max_tokens` together, tokens; at least 2.
     pub fn longest(&self) -> u32 {
         match self {
-            Source::Synthetic { dataset, .. } => dataset.prompt.longest() + dataset.max_tokens,
-            Source::Trace(jobs) => {
+            RequestSource::Synthetic { dataset, .. } => {
+                dataset.prompt.longest() + dataset.max_tokens
+            }
+            RequestSource::Trace(jobs) => {
                 jobs.iter().map(|job| job.prompt_tokens + job.max_tokens).max().unwrap_or(2)
             }
         }
@@ -81,19 +83,19 @@ impl Source {
     /// Name of lengths and predictions.
     pub fn name(&self) -> String {
         match self {
-            Source::Synthetic { dataset, noise, .. } => format!("{dataset}, {noise}"),
-            Source::Trace(_) => "trace".into(),
+            RequestSource::Synthetic { dataset, noise, .. } => format!("{dataset}, {noise}"),
+            RequestSource::Trace(_) => "trace".into(),
         }
     }
 
     /// The requests, all at once; `count` of distributions.
     pub fn burst(&self, count: usize, seed: u64) -> Vec<Job> {
         match self {
-            Source::Synthetic { dataset, noise, .. } => {
+            RequestSource::Synthetic { dataset, noise, .. } => {
                 let (arrivals, noise) = (Arrivals::Burst, (**noise).clone());
                 Workload { requests: count, arrivals, dataset: *dataset, noise, seed }.jobs()
             }
-            Source::Trace(jobs) => {
+            RequestSource::Trace(jobs) => {
                 let mut jobs = jobs.to_vec();
                 jobs.iter_mut().for_each(|job| job.arrival_ns = 0);
                 jobs
@@ -110,7 +112,7 @@ pub struct Scenario {
     /// Arrivals.
     pub pace: Pace,
     /// The requests.
-    pub source: Source,
+    pub source: RequestSource,
     /// Sizes, step times and workers.
     pub simulation: Simulation,
 }
@@ -119,7 +121,7 @@ impl Scenario {
     /// The requests with their arrival times. `capacity`: requests per second at a load of 1.
     pub fn jobs(&self, seed: u64, capacity: f64) -> Vec<Job> {
         let (rate, gamma) = match (self.pace, &self.source) {
-            (Pace::Recorded, Source::Trace(jobs)) => return jobs.to_vec(),
+            (Pace::Recorded, RequestSource::Trace(jobs)) => return jobs.to_vec(),
             (Pace::Recorded | Pace::Burst, _) => {
                 return self.source.burst(self.source.requests(), seed);
             }

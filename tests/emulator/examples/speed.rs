@@ -12,7 +12,7 @@ fn main() {
     let session = trail_cuda_emulator::session();
     let emulator = session.emulator().expect("the emulator");
     let context = CudaContext::new(0).expect("a context");
-    let text = CString::new(include_str!("../tests/ptx/semantics.ptx")).expect("text");
+    let text = CString::new(include_str!("../tests/emulator/ptx/semantics.ptx")).expect("text");
     // SAFETY: text that ends in zero; allocations are freed below; the arguments are each kernel's.
     unsafe {
         let module = result::module::load_data(text.as_ptr().cast()).expect("a module");

@@ -77,7 +77,7 @@ fn re_execute(arguments: *const *const c_char) -> Result<(), String> {
         CString::new(program.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the loader gave `arguments`: texts, then null. `execv` returns only when it fails.
     unsafe { execv(program.as_ptr(), arguments) };
-    Err(format!("cannot start anew: {}", std::io::Error::last_os_error()))
+    Err(format!("cannot start again: {}", std::io::Error::last_os_error()))
 }
 
 /// A folder with the emulator under the driver's names. Cargo puts the library of a dependency
@@ -333,7 +333,7 @@ impl Drop for Session {
         emulator.reset();
         if !std::thread::panicking() {
             assert!(findings.is_empty(), "the emulator found:\n{}", findings.join("\n"));
-            assert_eq!(live, 0, "allocations that nobody freed");
+            assert_eq!(live, 0, "allocations left unfreed");
         }
     }
 }

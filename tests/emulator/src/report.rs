@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Hang,
     /// Memory that was not freed before its context was destroyed.
     Leak,
-    /// The host's fault: a copy outside an allocation, a double free.
+    /// A fault of the host: a copy outside an allocation, a double free.
     Host,
     /// PTX that is wrong, or that the emulator does not know.
     Refused,
@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
             Kind::OutOfBounds => "out-of-bounds access",
             Kind::UseAfterFree => "use after free",
             Kind::Misaligned => "misaligned access",
-            Kind::Unwritten => "read of memory nobody wrote",
+            Kind::Unwritten => "read of unwritten memory",
             Kind::SharedRace => "shared-memory race",
             Kind::GlobalRace => "global-memory race",
             Kind::BeforeWait => "access before griddepcontrol.wait",
@@ -73,7 +73,7 @@ impl fmt::Display for Kind {
 pub(crate) struct Finding {
     /// Kind of the finding.
     pub(crate) kind: Kind,
-    /// Kernel, empty for the host's faults.
+    /// Kernel, empty for faults of the host.
     pub(crate) kernel: String,
     /// Line of the PTX text and the instruction on it.
     pub(crate) line: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// A fault of the host's.
+    /// A fault of the host.
     pub(crate) fn host(kind: Kind, detail: impl Into<String>) -> Finding {
         let (kernel, instruction) = Default::default();
         Finding {

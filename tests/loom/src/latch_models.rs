@@ -28,7 +28,7 @@ impl Pool {
             // SAFETY: loom checks that the latch orders this read after the write in `region`.
             let task = self.task.with(|task| unsafe { *task });
             assert_eq!(u64::from(task), region, "the task of another region");
-            // SAFETY: as above; each worker has a cell of its own.
+            // SAFETY: as above; each worker has its own cell.
             self.done[worker].with_mut(|done| unsafe { *done = task });
             self.latch.leave();
         }

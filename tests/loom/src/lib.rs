@@ -1,7 +1,7 @@
 //! The runtime's lock-free structures, compiled from its sources with loom's atomics, and their
 //! models: every interleaving, or all with a few preemptions where there would be too many.
 //!
-//! A crate of its own, because `--cfg loom` would otherwise rebuild the whole runtime and its
+//! A separate crate, because `--cfg loom` would otherwise rebuild the whole runtime and its
 //! dependencies for a test of one file:
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p trail-loom --release`

@@ -16,7 +16,7 @@ use std::time::Instant;
 use build::Binaries;
 use clap::Parser;
 use list::{Mutant, Test};
-use run::Outcome;
+use run::MutantOutcome;
 
 /// Runs at a time.
 const PARALLEL: usize = 2;
@@ -92,7 +92,7 @@ fn check_unplanted<'a>(
         let Test { package, target, filters } = tests[at];
         let log = logs.join(format!("unplanted-{at}.txt"));
         let (outcome, seconds) = run::run(binaries.of(tests[at]), filters, (0, None), &log)?;
-        if !matches!(outcome, Outcome::Passed(1..)) {
+        if !matches!(outcome, MutantOutcome::Passed(1..)) {
             let filters = filters.join(" ");
             println!("without a bug: {package} {target} {filters}: {outcome:?}, {seconds:.1} s");
             failed.lock().unwrap_or_else(PoisonError::into_inner).insert(tests[at]);
@@ -117,12 +117,12 @@ fn check_planted(
         let planted = (*number, ptx.as_deref());
         let (outcome, seconds) = run::run(binaries.of(test), &test.filters, planted, &log)?;
         let verdict = match outcome {
-            Outcome::Passed(_) => {
+            MutantOutcome::Passed(_) => {
                 survived.fetch_add(1, Ordering::Relaxed);
                 "SURVIVED".to_owned()
             }
-            Outcome::Failed(name) => format!("found by {name}"),
-            Outcome::TimedOut => "found at the limit of time".to_owned(),
+            MutantOutcome::Failed(name) => format!("found by {name}"),
+            MutantOutcome::TimedOut => "found at the limit of time".to_owned(),
         };
         println!("{number:4}  {seconds:5.1} s  {description}: {verdict}");
         Ok(())

@@ -15,7 +15,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum MutantOutcome {
     /// This number of tests passed.
     Passed(u64),
     /// The first test that failed, or the way the process ended.
@@ -32,7 +32,7 @@ pub(crate) fn run(
     filters: &[String],
     (number, ptx): (u32, Option<&Path>),
     log: &Path,
-) -> Result<(Outcome, f64), String> {
+) -> Result<(MutantOutcome, f64), String> {
     let output = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let errors = output.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
     let _alone = binary.files.as_ref().map(|files| files.lock());
@@ -52,7 +52,7 @@ pub(crate) fn run(
     let seconds = begin.elapsed().as_secs_f64();
     let text = std::fs::read(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let text = String::from_utf8_lossy(&text);
-    Ok((if ended { outcome(&mut child, &text)? } else { Outcome::TimedOut }, seconds))
+    Ok((if ended { outcome(&mut child, &text)? } else { MutantOutcome::TimedOut }, seconds))
 }
 
 /// Waits for the end of `child`; kills it and its children at the limit, and returns false then.
@@ -72,15 +72,15 @@ fn wait(child: &mut Child, begin: Instant) -> Result<bool, String> {
     Ok(ended)
 }
 
-fn outcome(child: &mut Child, text: &str) -> Result<Outcome, String> {
+fn outcome(child: &mut Child, text: &str) -> Result<MutantOutcome, String> {
     let status = child.wait().map_err(|e| e.to_string())?;
     if status.success() {
         let count = text.lines().find_map(|line| line.strip_prefix("test result: ok. "));
         let count = count.and_then(|rest| rest.split(' ').next()?.parse().ok());
-        return Ok(Outcome::Passed(count.unwrap_or(0)));
+        return Ok(MutantOutcome::Passed(count.unwrap_or(0)));
     }
     let failed = text.lines().find_map(|line| {
         line.strip_prefix("test ")?.split_once(" ... FAILED").map(|(name, _)| name.to_owned())
     });
-    Ok(Outcome::Failed(failed.unwrap_or_else(|| status.to_string())))
+    Ok(MutantOutcome::Failed(failed.unwrap_or_else(|| status.to_string())))
 }

@@ -12,14 +12,14 @@ impl Forecaster {
         let Rates { chip, clock_hz, latency_s, .. } = self.rates;
         let head_dim = plan.shape.extent("head_dim").unwrap_or(128) as f64;
         let blocks: f64 = plan.grid.iter().map(|&extent| f64::from(extent)).product();
-        let slots = f64::from(chip.multiprocessors * plan.resident(&chip));
-        let waves = (blocks / slots).max(1.0);
+        let in_flight = f64::from(chip.multiprocessors * plan.resident(&chip));
+        let waves = (blocks / in_flight).max(1.0);
         // A warp takes 16 tokens at a time, keys and values.
         let warps = blocks * f64::from(plan.block / 32);
         let rounds = (plan.bytes as f64 / (16.0 * head_dim * 4.0) / warps).ceil();
         let in_flight = f64::from(plan.shared_bytes) * sass.pending_groups.max(0.5)
             / (sass.pending_groups + 1.0);
-        let share = plan.bytes as f64 / blocks.min(slots);
+        let share = plan.bytes as f64 / blocks.min(in_flight);
         let terms = [
             ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
             ("bytes in flight", share / in_flight * latency_s),

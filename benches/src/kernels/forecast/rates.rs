@@ -47,7 +47,7 @@ const A100: Rates = Rates {
     launch_s: 2.4e-6,
     overlapped_launch_s: 2.4e-6,
 };
-/// H200: 4,800 GB/s, 989 TFLOP/s by wgmma, of which `mma.sync` gets about 62 %.
+/// H200: 4,800 GB/s, 989 TFLOP/s by wgmma; `mma.sync` reaches about 62 % of it.
 const H200: Rates = Rates {
     chip: Chip::H200,
     read_bytes_per_s: 4.45e12,

@@ -1,7 +1,7 @@
 //! Forecasts of kernels whose time is not that of a loop of products: the sampler, the merge of
-//! split attention, embedding, tap, and the head of a step. Their times are chains: loads of which
-//! each waits for the one before, barriers, additions in a fixed order. The chains were counted in
-//! the sources, and are beside the kernel here; they do not come from the report.
+//! split attention, embedding, tap, and the head of a step. Their times are chains: loads that each
+//! wait for the one before, barriers, additions in a fixed order. The chains were counted in the
+//! sources, and are beside the kernel here; they do not come from the report.
 
 use trail_runtime::cuda::plan::sampling::SUM_TOKENS;
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
@@ -53,7 +53,7 @@ pub(super) fn sampling(rates: &Rates, plans: &[LaunchPlan], truncates: bool) -> 
         })
         .collect();
     let longest =
-        parts.iter().copied().fold(("", 0.0), |most, of| if of.1 > most.1 { of } else { most });
+        parts.iter().copied().fold(("", 0.0), |max, of| if of.1 > max.1 { of } else { max });
     Forecast { seconds: parts.iter().map(|of| of.1).sum(), limited_by: longest.0 }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn launch(rates: &Rates, plan: &LaunchPlan) -> Option<Forecast> {
     let all = f64::from(rates.chip.multiprocessors);
     let read = plan.bytes as f64 / rates.read_bytes_per_s;
     let (limited_by, moved, loads) = match plan.kernel {
-        // Batch slot, token, the token's row.
+        // Batch index, token, the token's row.
         "embed" => ("latency and bytes", read, 3.0),
         // The segment, then rows, 32 at a time, each block with its columns.
         "tap_mean" => {

@@ -32,9 +32,9 @@ impl Hints {
     /// `None` without a prompt that can be read and fits the model's context.
     pub fn predict(&self, members: &Members, max_tokens: Option<u32>) -> Option<u32> {
         let tokens = self.prompt(members).filter(|tokens| tokens.len() <= self.context())?;
-        let most = max_tokens.map_or(f32::INFINITY, |most| most as f32);
+        let max = max_tokens.map_or(f32::INFINITY, |max| max as f32);
         let predicted = self.predictor.predict(&Prompt::new(&tokens))?.mean();
-        Some(predicted.min(most).max(1.0).round() as u32)
+        Some(predicted.min(max).max(1.0).round() as u32)
     }
 
     /// The tokens of a prompt or of a conversation.

@@ -152,10 +152,10 @@ impl Queue {
 async fn fill(
     chunks: &mut BodyDataStream,
     bytes: &mut Vec<u8>,
-    most: usize,
+    max: usize,
 ) -> Result<bool, Refusal> {
     let read = async {
-        while bytes.len() <= most {
+        while bytes.len() <= max {
             match chunks.next().await {
                 None => return Ok(true),
                 Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),

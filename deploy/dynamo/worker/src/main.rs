@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     };
     let backend = Arc::new(backend);
     let ended = dynamo_backend_common::run(backend.clone(), config);
-    // Dynamo's shutdown after a breakdown has no error of its own.
+    // Dynamo's shutdown after a breakdown reports no error.
     let broken = backend.breakdown().map(|fault| anyhow::anyhow!("the engine broke down: {fault}"));
     match ended.and_then(|()| broken.map_or(Ok(()), Err)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -78,8 +78,8 @@ impl SimEngine {
         self.thread.is_finished()
     }
 
-    /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if there is
-    /// one, and the events.
+    /// Begins an answer of exactly `max_tokens` tokens. Returns the predicted length, if any, and
+    /// the events.
     pub fn submit(
         &self,
         request: Request,
@@ -160,8 +160,8 @@ struct Steps {
 
 impl Steps {
     /// Takes at most `most` steps, until the engine is dropped.
-    fn run(mut self, most: u64) {
-        while self.step < most && self.take_submissions() {
+    fn run(mut self, max: u64) {
+        while self.step < max && self.take_submissions() {
             self.end_cancelled();
             self.execute();
             self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);

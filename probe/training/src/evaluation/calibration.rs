@@ -1,4 +1,4 @@
-//! Calibration: does what is said come true on average?
+//! Calibration: do predictions come true on average?
 
 use trail_platform::Rng;
 use trail_probe::Bins;
@@ -22,18 +22,18 @@ pub fn expected_calibration_error(traces: &[Trace], bins: &Bins) -> f64 {
             let likeliest = (0..p.len()).fold(0, |best, i| if p[i] > p[best] { i } else { best });
             let confidence = f64::from(p[likeliest]);
             let class = ((confidence * CONFIDENCES as f64) as usize).min(CONFIDENCES - 1);
-            let (said, true_, count) = &mut classes[class];
-            *said += confidence;
+            let (predicted, true_, count) = &mut classes[class];
+            *predicted += confidence;
             *true_ += f64::from(u8::from(bins.bin_of(remaining) == likeliest));
             *count += 1;
         }
     }
     let steps: u64 = classes.iter().map(|class| class.2).sum();
-    let distances = classes.iter().map(|(said, true_, _)| (said - true_).abs());
+    let distances = classes.iter().map(|(predicted, true_, _)| (predicted - true_).abs());
     distances.sum::<f64>() / steps.max(1) as f64
 }
 
-/// Predicted and true remaining tokens, over steps of one age where the same bin was said.
+/// Predicted and true remaining tokens, over steps of one age where the same bin was predicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reliability {
     /// Class of age.
@@ -43,27 +43,27 @@ pub struct Reliability {
     /// Requests with such a step.
     pub requests: usize,
     /// Mean prediction, tokens.
-    pub said: f64,
+    pub predicted: f64,
     /// Mean of the tokens that did remain.
     pub remained: f64,
     /// Standard error of their difference, from resampling requests, tokens.
     pub standard_error: f64,
 }
 
-/// The reliability of the refined predictions, by age and by said bin.
+/// The reliability of the refined predictions, by age and by predicted bin.
 pub fn reliability(traces: &[Trace], bins: &Bins) -> Vec<Reliability> {
     let mut rng = Rng::new(1);
     let mut all = Vec::new();
     for age in AGES {
         for bin in 0..bins.count() {
-            // Of each request: sums of said and remained, and steps.
+            // Of each request: sums of predicted and of remaining tokens, and steps.
             let mut sums = Vec::new();
             for trace in traces {
                 let mut sum = (0.0, 0.0, 0.0);
                 for (step, remaining) in trace.steps().filter(|(step, _)| age.has(*step)) {
-                    let said = trace.refined[step];
-                    if bins.bin_of(said.max(0.0) as u32) == bin {
-                        sum.0 += f64::from(said);
+                    let predicted = trace.refined[step];
+                    if bins.bin_of(predicted.max(0.0) as u32) == bin {
+                        sum.0 += f64::from(predicted);
                         sum.1 += f64::from(remaining);
                         sum.2 += 1.0;
                     }
@@ -83,16 +83,16 @@ pub fn reliability(traces: &[Trace], bins: &Bins) -> Vec<Reliability> {
 fn one(age: Age, bin: usize, sums: &[(f64, f64, f64)], rng: &mut Rng) -> Reliability {
     let total = |drawn: &mut dyn Iterator<Item = usize>| {
         drawn.fold((0.0, 0.0, 0.0), |sum, at| {
-            let (said, remained, steps) = sums[at];
-            (sum.0 + said, sum.1 + remained, sum.2 + steps)
+            let (predicted, remained, steps) = sums[at];
+            (sum.0 + predicted, sum.1 + remained, sum.2 + steps)
         })
     };
-    let (said, remained, steps) = total(&mut (0..sums.len()));
+    let (predicted, remained, steps) = total(&mut (0..sums.len()));
     let differences: Vec<f64> = (0..RESAMPLINGS)
         .map(|_| {
             let mut drawn = (0..sums.len()).map(|_| rng.below(sums.len() as u64) as usize);
-            let (said, remained, steps) = total(&mut drawn);
-            (said - remained) / steps
+            let (predicted, remained, steps) = total(&mut drawn);
+            (predicted - remained) / steps
         })
         .collect();
     let mean = differences.iter().sum::<f64>() / RESAMPLINGS as f64;
@@ -102,7 +102,7 @@ fn one(age: Age, bin: usize, sums: &[(f64, f64, f64)], rng: &mut Rng) -> Reliabi
         age,
         bin,
         requests: sums.len(),
-        said: said / steps,
+        predicted: predicted / steps,
         remained: remained / steps,
         standard_error: variance.sqrt(),
     }

@@ -59,7 +59,7 @@ pub fn maes(traces: &[Trace], constant: f32, keep: impl Fn(&Trace, usize) -> boo
     let mut sum = Mae { length_predictor: Some(0.0), ..Mae::default() };
     for trace in traces {
         for (step, remaining) in trace.steps().filter(|(step, _)| keep(trace, *step)) {
-            let error = |said: f32| f64::from((said - remaining as f32).abs());
+            let error = |predicted: f32| f64::from((predicted - remaining as f32).abs());
             sum.steps += 1;
             sum.raw += error(trace.raw[step]);
             sum.refined += error(trace.refined[step]);
@@ -112,18 +112,18 @@ pub fn bin_accuracy(traces: &[Trace], bins: &Bins) -> f64 {
     correct as f64 / f64::from(steps.max(1))
 }
 
-/// Number of steps by true bin and said bin `[bins][bins]` (TRAIL figure 4). `said`: tokens that
-/// are predicted at a step.
+/// Number of steps by true bin and predicted bin `[bins][bins]` (TRAIL figure 4). `predicted`:
+/// tokens that are predicted at a step.
 pub fn heat_map(
     traces: &[Trace],
     bins: &Bins,
-    said: impl Fn(&Trace, usize) -> f32,
+    predicted: impl Fn(&Trace, usize) -> f32,
 ) -> Vec<Vec<u64>> {
     let mut counts = vec![vec![0; bins.count()]; bins.count()];
     for trace in traces {
         for (step, remaining) in trace.steps() {
-            let said = said(trace, step).max(0.0) as u32;
-            counts[bins.bin_of(remaining)][bins.bin_of(said)] += 1;
+            let predicted = predicted(trace, step).max(0.0) as u32;
+            counts[bins.bin_of(remaining)][bins.bin_of(predicted)] += 1;
         }
     }
     counts

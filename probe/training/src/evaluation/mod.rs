@@ -1,7 +1,7 @@
 //! How good predictions of remaining lengths are: errors, calibration, ranking.
 //!
-//! A [`Trace`] holds what was said about one answer at every step: after 0 output tokens (from the
-//! prompt), after 1, and so on. Every figure is over all steps of all traces.
+//! A [`Trace`] holds the predictions about one answer at every step: after 0 output tokens (from
+//! the prompt), after 1, and so on. Every figure is over all steps of all traces.
 
 mod calibration;
 mod error;

@@ -37,11 +37,11 @@ impl PromptOnly {
         let square = answers.iter().map(|of| error(of).powi(2)).sum::<f64>() / count;
         let (mut steps, mut stepwise) = (0, 0.0);
         for (prediction, tokens) in answers {
-            let said = prediction.mean();
+            let predicted = prediction.mean();
             let remaining = (0..*tokens as usize).zip((1..=*tokens).rev());
             steps += *tokens as usize;
             stepwise += remaining
-                .map(|(step, left)| f64::from((countdown(said, step) - left as f32).abs()))
+                .map(|(step, left)| f64::from((countdown(predicted, step) - left as f32).abs()))
                 .sum::<f64>();
         }
         let tau = |point: fn(&Prediction) -> f32| {

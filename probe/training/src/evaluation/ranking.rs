@@ -13,21 +13,21 @@ const MOMENTS: usize = 2000;
 const SHORT: u32 = 64;
 const LONG: u32 = 256;
 
-/// Some requests at one moment: what is said and what does remain, tokens.
+/// Some requests at one moment: predicted and true remaining tokens.
 type Moment = Vec<(f64, f64)>;
 
-/// Mean of Kendall's tau-b between said and true remaining tokens, over moments with 32 random
+/// Mean of Kendall's tau-b between predicted and true remaining tokens, over moments with 32 random
 /// requests, each at a random step: a longer answer is met more often, as in a server.
-pub fn tau_b(traces: &[Trace], said: impl Fn(&Trace, usize) -> f32) -> f64 {
-    let moments = moments(traces, said);
+pub fn tau_b(traces: &[Trace], predicted: impl Fn(&Trace, usize) -> f32) -> f64 {
+    let moments = moments(traces, predicted);
     moments.iter().map(|moment| kendall_tau_b(moment)).sum::<f64>() / moments.len().max(1) as f64
 }
 
 /// Share of the pairs of a request with at most 64 tokens to go and one with at least 256, at the
-/// same moment, that are said to be in the other order.
-pub fn short_behind_long(traces: &[Trace], said: impl Fn(&Trace, usize) -> f32) -> f64 {
+/// same moment, that are predicted to be in the other order.
+pub fn short_behind_long(traces: &[Trace], predicted: impl Fn(&Trace, usize) -> f32) -> f64 {
     let (mut wrong, mut pairs) = (0_u64, 0_u64);
-    for moment in moments(traces, said) {
+    for moment in moments(traces, predicted) {
         for short in moment.iter().filter(|(_, remaining)| *remaining <= f64::from(SHORT)) {
             for long in moment.iter().filter(|(_, remaining)| *remaining >= f64::from(LONG)) {
                 wrong += u64::from(short.0 > long.0);
@@ -39,7 +39,7 @@ pub fn short_behind_long(traces: &[Trace], said: impl Fn(&Trace, usize) -> f32) 
 }
 
 /// The same moments for all predictors.
-fn moments(traces: &[Trace], said: impl Fn(&Trace, usize) -> f32) -> Vec<Moment> {
+fn moments(traces: &[Trace], predicted: impl Fn(&Trace, usize) -> f32) -> Vec<Moment> {
     let ends: Vec<u64> = traces
         .iter()
         .scan(0, |end, trace| {
@@ -54,7 +54,7 @@ fn moments(traces: &[Trace], said: impl Fn(&Trace, usize) -> f32) -> Vec<Moment>
         let trace = ends.partition_point(|&end| end <= at);
         let step = (ends[trace] - at - 1) as usize;
         let remaining = traces[trace].tokens() - step as u32;
-        (f64::from(said(&traces[trace], step)), f64::from(remaining))
+        (f64::from(predicted(&traces[trace], step)), f64::from(remaining))
     };
     (0..MOMENTS).map(|_| (0..TOGETHER).map(|_| request()).collect()).collect()
 }

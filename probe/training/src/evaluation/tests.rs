@@ -2,24 +2,24 @@ use trail_probe::Bins;
 
 use super::*;
 
-/// An answer of `tokens` tokens about which `said(step, remaining)` was said, in raw and refined
-/// form, and the distribution of a probe that is certain of it.
-fn trace(tokens: u32, bins: &Bins, said: impl Fn(u32, u32) -> f32) -> Trace {
-    let said: Vec<f32> = (0..tokens).map(|step| said(step, tokens - step)).collect();
-    let certain = |said: &f32| {
-        let bin = bins.bin_of(*said as u32);
+/// An answer of `tokens` tokens with `predicted(step, remaining)` as its predictions, in raw and
+/// refined form, and the distribution of a probe that is certain of it.
+fn trace(tokens: u32, bins: &Bins, predicted: impl Fn(u32, u32) -> f32) -> Trace {
+    let predicted: Vec<f32> = (0..tokens).map(|step| predicted(step, tokens - step)).collect();
+    let certain = |predicted: &f32| {
+        let bin = bins.bin_of(*predicted as u32);
         (0..bins.count()).map(|other| if other == bin { 0.9 } else { 0.1 / 9.0 }).collect()
     };
     Trace {
         index: 0,
         prompt_tokens: 3,
         stopped: true,
-        probabilities: said.iter().map(certain).collect(),
-        raw: said.clone(),
-        prompt_probe: said[0],
+        probabilities: predicted.iter().map(certain).collect(),
+        raw: predicted.clone(),
+        prompt_probe: predicted[0],
         length_predictor: None,
         same_bin: [0; 3],
-        refined: said,
+        refined: predicted,
     }
 }
 
@@ -48,8 +48,8 @@ fn a_perfect_predictor_has_no_error_and_the_right_order() {
 fn errors_are_split_by_age() {
     let bins = Bins::default();
     // Wrong by 10 tokens up to step 4, right afterwards.
-    let said = |step, remaining| remaining as f32 + if step <= 4 { 10.0 } else { 0.0 };
-    let traces = [trace(100, &bins, said)];
+    let predicted = |step, remaining| remaining as f32 + if step <= 4 { 10.0 } else { 0.0 };
+    let traces = [trace(100, &bins, predicted)];
     let of = |age: Age| maes(&traces, 0.0, |_, step| age.has(step));
     let all = AGES.map(of);
     assert_eq!(all.map(|mae| mae.steps), [1, 4, 12, 48, 35]);
@@ -67,22 +67,22 @@ fn the_best_constant_of_equal_answers_is_their_length() {
 }
 
 #[test]
-fn reliability_compares_what_was_said_with_what_came() {
+fn reliability_compares_predicted_and_true_lengths() {
     let bins = Bins::default();
     let traces: Vec<Trace> =
         (0..20).map(|i| trace(100 + i, &bins, |_, remaining| remaining as f32 + 30.0)).collect();
     let all = reliability(&traces, &bins);
     assert!(all.iter().any(|one| one.age.name == "later"));
     for one in all {
-        assert!((one.said - one.remained - 30.0).abs() < 1e-3, "{one:?}");
+        assert!((one.predicted - one.remained - 30.0).abs() < 1e-3, "{one:?}");
         assert!(one.standard_error < 1e-3 && one.requests > 0);
     }
 }
 
 #[test]
 fn figures_of_predictions_from_the_prompt_alone() {
-    let said = |tokens| trail_probe::Prediction::Tokens(tokens);
-    let of = PromptOnly::of(&[(said(10.0), 20), (said(30.0), 10)]);
+    let predicted = |tokens| trail_probe::Prediction::Tokens(tokens);
+    let of = PromptOnly::of(&[(predicted(10.0), 20), (predicted(30.0), 10)]);
     assert_eq!((of.mae, of.rmse, of.tau_b), (15.0, 250.0_f64.sqrt(), -1.0));
     assert_eq!((of.r2, of.bin_accuracy), (1.0 - 250.0 / 25.0, None));
     // The first is 10 off until it is used up, then 9 to 0; the second is 20 off throughout.
@@ -106,12 +106,12 @@ fn figures_of_predictions_from_the_prompt_alone() {
 
 #[test]
 fn tau_within_batches_is_the_mean_over_random_ones() {
-    let said = |tokens: u32| trail_probe::Prediction::Tokens(tokens as f32);
-    let ordered: Vec<_> = (1..=40).map(|tokens| (said(tokens), 2 * tokens)).collect();
+    let predicted = |tokens: u32| trail_probe::Prediction::Tokens(tokens as f32);
+    let ordered: Vec<_> = (1..=40).map(|tokens| (predicted(tokens), 2 * tokens)).collect();
     let expected = BatchTau { batch: 8, mean: 1.0, variance: 0.0 };
     assert_eq!(BatchTau::of(&ordered, 8), Some(expected));
-    // Lengths unrelated to what was said: no order, and small batches vary more.
-    let unrelated: Vec<_> = (1..=400).map(|at| (said(at), at * 7919 % 401)).collect();
+    // Lengths unrelated to the predictions: no order, and small batches vary more.
+    let unrelated: Vec<_> = (1..=400).map(|at| (predicted(at), at * 7919 % 401)).collect();
     let [small, large] = [4, 64].map(|batch| BatchTau::of(&unrelated, batch).expect("batches"));
     assert!(small.mean.abs() < 0.1 && large.mean.abs() < 0.1, "{small:?} {large:?}");
     assert!(small.variance > 10.0 * large.variance, "{small:?} {large:?}");

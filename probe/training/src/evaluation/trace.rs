@@ -11,7 +11,7 @@ const PASS_ROWS: usize = 96;
 pub struct Predictors<'a> {
     /// The probe.
     pub probe: &'a Probe,
-    /// The prompt-only predictor over the prompt's tokens, if there is one.
+    /// The prompt-only predictor over the prompt's tokens, if any.
     pub predictor: Option<&'a dyn LengthPredictor>,
     /// The probe's head in each of [`HeadDtype::ALL`].
     heads: [Head; HeadDtype::ALL.len()],
@@ -112,7 +112,7 @@ impl Trace {
         }
         let bins = heads.each_ref().map(|head| {
             let all = probabilities(head, &inputs);
-            all.iter().map(|p| most_probable(p)).collect::<Vec<_>>()
+            all.iter().map(|p| likeliest(p)).collect::<Vec<_>>()
         });
         let same_bin =
             bins.each_ref().map(|of| of.iter().zip(&bins[0]).filter(|(a, b)| a == b).count());
@@ -169,6 +169,6 @@ fn probabilities(head: &Head, inputs: &[f32]) -> Vec<Vec<f32>> {
 }
 
 /// The first of the most probable bins.
-fn most_probable(p: &[f32]) -> usize {
+fn likeliest(p: &[f32]) -> usize {
     (0..p.len()).fold(0, |best, bin| if p[bin] > p[best] { bin } else { best })
 }

@@ -4,7 +4,7 @@ use trail_platform::Rng;
 
 use super::*;
 
-const SHAPE: Shape = Shape { d: 5, hidden: 7, layers: 1, outputs: 3 };
+const SHAPE: MlpShape = MlpShape { d: 5, hidden: 7, layers: 1, outputs: 3 };
 
 fn inputs(rows: usize) -> Array2<f32> {
     let mut rng = Rng::new(3);
@@ -47,7 +47,7 @@ fn a_probe_starts_from_the_weights_of_its_seed() {
 #[test]
 fn the_gradient_of_any_depth_is_that_of_finite_differences() {
     for layers in [0, 2, 3] {
-        let shape = Shape { layers, outputs: 1, ..SHAPE };
+        let shape = MlpShape { layers, outputs: 1, ..SHAPE };
         let (inputs, mut mlp) = (inputs(6), Mlp::new(shape, 3));
         // A linear map starts at 0, where all slopes of this loss would be 0.
         mlp.parameters.iter_mut().for_each(|w| *w += 0.1);

@@ -4,7 +4,7 @@ use ndarray::Array2;
 use trail_probe::predictor::Layer;
 
 use super::{Example, Learner, Recipe, Setting};
-use crate::mlp::{Mlp, Shape};
+use crate::mlp::{Mlp, MlpShape};
 use crate::objective::{LIST, Objective};
 
 /// The MLP over standardized inputs.
@@ -33,7 +33,7 @@ impl Dense {
             (1.0 / ((square / count - mean * mean).max(0.0).sqrt() + 1e-3)) as f32
         });
         let Recipe { hidden, layers, .. } = *recipe;
-        let shape = Shape { d, hidden, layers, outputs: recipe.objective.outputs() };
+        let shape = MlpShape { d, hidden, layers, outputs: recipe.objective.outputs() };
         let lengths: Vec<u32> = training.iter().map(|example| example.tokens).collect();
         let mlp = Mlp::new(shape, recipe.seed);
         let mlp = mlp.with_output_bias(&recipe.objective.constant(&lengths));

@@ -1,4 +1,4 @@
-//! A linear head over inputs of which few are not zero.
+//! A linear head over sparse inputs.
 //!
 //! Source of the optimizer: Duchi, Hazan and Singer, "Adaptive subgradient methods", JMLR 2011: a
 //! token that is rare keeps a high rate.

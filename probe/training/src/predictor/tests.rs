@@ -19,7 +19,7 @@ fn objectives() -> [Objective; 4] {
     ]
 }
 
-/// Prompts of three tokens, the last of which says if the answer has 400 tokens or 30.
+/// Prompts of three tokens; the last one decides if the answer has 400 tokens or 30.
 fn prompts(features: &Features, count: usize, rng: &mut Rng) -> Vec<Example> {
     let one = |_| {
         let is_long = rng.below(2) == 0;
@@ -39,10 +39,14 @@ fn each_objective_learns_which_token_asks_for_a_long_answer() {
     for objective in objectives() {
         let recipe = recipe(features.clone(), objective.clone());
         let trained = train(&recipe, &training, &validation);
-        let said =
+        let predicted =
             |ids: &[u32]| trained.predictor.predict(&Prompt::new(ids)).expect("of tokens").mean();
         let name = objective.name();
-        assert!(said(&[3, 91]) > 300.0 && said(&[3, 90]) < 130.0, "{name}: {}", said(&[3, 91]));
+        assert!(
+            predicted(&[3, 91]) > 300.0 && predicted(&[3, 90]) < 130.0,
+            "{name}: {}",
+            predicted(&[3, 91])
+        );
         if matches!(objective, Objective::CrossEntropy(_)) {
             assert!(trained.loss < 0.2, "{}", trained.loss);
         }

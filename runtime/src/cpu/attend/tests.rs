@@ -1,5 +1,5 @@
-//! Long contexts have the same bits in every chunk, in company and on any number of threads,
-//! whether the threads share the partitions of a context or not.
+//! Long contexts have the same bits in every chunk, among other requests and on any number of
+//! threads, whether the threads share the partitions of a context or not.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn feed(forward: &mut CpuForward, requests: &[usize], range: std::ops::Range<usi
 }
 
 #[test]
-fn bits_of_long_contexts_do_not_depend_on_threads_chunks_or_company() {
+fn bits_of_long_contexts_do_not_depend_on_threads_chunks_or_other_requests() {
     let model = model();
     for kv_dtype in [Dtype::F32, Dtype::F16] {
         for end in [513, 1030, CONTEXT] {

@@ -112,7 +112,7 @@ fn assist_is_called_only_while_others_work() {
         assisted.fetch_add(1, Ordering::Relaxed);
         true
     };
-    // Two items, the first of which takes long: `for_each` must still end.
+    // Two items; the first one takes long: `for_each` must still end.
     pool.for_each(2, assist, |_, _| {
         if !at_work.swap(true, Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
@@ -128,7 +128,7 @@ fn assist_is_called_only_while_others_work() {
 #[test]
 #[cfg(target_os = "linux")]
 fn pinned_workers_share_the_items() {
-    // A thread of its own, as the caller is pinned.
+    // A separate thread, as the caller is pinned.
     let run = || {
         let cpu = affinity::placement(1).unwrap()[0].id;
         let cpus = [0, 1, 0].map(|node| Cpu { id: cpu, core: cpu, node });

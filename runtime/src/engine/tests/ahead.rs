@@ -143,9 +143,9 @@ impl Backend for Ahead {
         let mut sampled = Vec::new();
         self.inner.collect(&mut sampled)?;
         let wanted = batch.segments.iter().filter(|segment| segment.logits);
-        wanted.zip(&sampled).for_each(|(of, chosen)| {
+        wanted.zip(&sampled).for_each(|(of, token)| {
             // As on a device: the step in flight needs some token, which no caller sees.
-            self.last[of.request as usize] = chosen.map_or(0, |token| token.id);
+            self.last[of.request as usize] = token.map_or(0, |token| token.id);
         });
         self.answers.push_back(sampled);
         Ok(())

@@ -9,7 +9,7 @@ use trail_scheduler::Preemption;
 use super::ahead::Breaks;
 use super::stepped::COST;
 use super::{
-    LIMIT, MOST_STEPS, ahead, answer, answers, config, engine, model, preempting_by, requests,
+    LIMIT, MAX_STEPS, ahead, answer, answers, config, engine, model, preempting_by, requests,
     stepped_ahead,
 };
 use crate::engine::{
@@ -57,7 +57,7 @@ fn no_permit_is_lost_by_a_breakdown_during_a_transfer() {
     let mut steps = 0;
     while engine.step_loop.scheduler.moving() == 0 {
         steps += 1;
-        assert!(steps < MOST_STEPS, "nothing is swapped");
+        assert!(steps < MAX_STEPS, "nothing is swapped");
         assert_eq!(engine.step(), Ok(StepOutcome::Ran));
     }
     handles.iter().for_each(|handle| handle.cancel());

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use trail_scheduler::Preemption;
 
 use super::{
-    MOST_STEPS, ahead, answer, answers, config, empty, engine, model, preempting_by, requests,
+    MAX_STEPS, ahead, answer, answers, config, empty, engine, model, preempting_by, requests,
     stepped_ahead,
 };
 use crate::engine::{
@@ -27,7 +27,7 @@ fn churn(engine: &Engine, expected: &[(Vec<u32>, FinishReason)], cancels: bool) 
     let mut running: VecDeque<(usize, RequestHandle)> = VecDeque::new();
     let (mut submitted, mut refused) = (0, 0);
     while submitted < ARRIVALS || refused < REFUSALS || !running.is_empty() {
-        assert!(submitted < MOST_STEPS, "the engine is never full");
+        assert!(submitted < MAX_STEPS, "the engine is never full");
         let kind = submitted % kinds.len();
         if submitted < ARRIVALS || refused < REFUSALS {
             match engine.submit(kinds[kind].clone()) {
@@ -93,7 +93,7 @@ fn a_request_cancelled_during_its_swap_leaves_no_copy_at_the_host() {
         let mut steps = 0;
         let mut step = |engine: &mut SteppedEngine| {
             steps += 1;
-            assert!(steps < MOST_STEPS, "nothing is swapped, or a request does not leave");
+            assert!(steps < MAX_STEPS, "nothing is swapped, or a request does not leave");
             engine.step().expect("no breakdown");
         };
         while engine.step_loop.scheduler.moving() == 0 {

@@ -1,7 +1,7 @@
 //! Predictions that are published after the next step was planned.
 
 use super::ahead::Breaks;
-use super::{MOST_STEPS, config, model, requests, run_until_idle, stepped_ahead};
+use super::{MAX_STEPS, config, model, requests, run_until_idle, stepped_ahead};
 use crate::engine::{EngineConfig, Event, PolicyKind, StepOutcome};
 
 #[test]
@@ -15,7 +15,7 @@ fn the_late_prediction_of_a_preempted_request_reaches_its_rank() {
     let (mut preempted, mut checked, mut steps) = (Vec::new(), 0, 0);
     while engine.step().expect("no breakdown") != StepOutcome::Idle {
         steps += 1;
-        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
+        assert!(steps < MAX_STEPS, "{} requests are left", engine.live());
         let step_loop = &mut engine.step_loop;
         let (scheduler, lifecycle) = (&step_loop.scheduler, &mut step_loop.lifecycle);
         let plan = scheduler.last_plan();

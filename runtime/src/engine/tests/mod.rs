@@ -115,11 +115,11 @@ fn empty(engine: &Engine) {
 }
 
 /// More steps than any test needs.
-const MOST_STEPS: usize = 100_000;
+const MAX_STEPS: usize = 100_000;
 
 /// Steps until nothing is left to do.
 fn run_until_idle(engine: &mut SteppedEngine) {
-    let idle = (0..MOST_STEPS).any(|_| engine.step() == Ok(StepOutcome::Idle));
+    let idle = (0..MAX_STEPS).any(|_| engine.step() == Ok(StepOutcome::Idle));
     assert!(idle, "{} requests are left", engine.live());
 }
 
@@ -128,8 +128,8 @@ fn answers(engine: &Engine) -> Vec<(Vec<u32>, FinishReason)> {
     handles.into_iter().map(answer).collect()
 }
 
-/// Answers of an engine to which all requests are submitted before its first step. An engine with a
-/// thread of its own may begin before the last is there, and evicts as the arrivals fall.
+/// Answers of an engine to which all requests are submitted before its first step. An engine with
+/// its own thread may begin before the last is there, and evicts as the arrivals fall.
 fn answers_at_once(engine: &mut SteppedEngine) -> Vec<(Vec<u32>, FinishReason)> {
     let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
     run_until_idle(engine);

@@ -9,7 +9,7 @@ use trail_scheduler::policies::Trail;
 use super::ahead::Breaks;
 use super::delivery::predicted;
 use super::{
-    MOST_STEPS, answer, answers, config, engine, model, preempting_by, requests, run_until_idle,
+    MAX_STEPS, answer, answers, config, engine, model, preempting_by, requests, run_until_idle,
     stepped_ahead, stepped_engine,
 };
 use crate::engine::{
@@ -34,7 +34,7 @@ fn run(engine: &mut SteppedEngine, clock: &StepClock) -> Log {
     let (mut log, mut steps) = (Log::new(), 0);
     loop {
         steps += 1;
-        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
+        assert!(steps < MAX_STEPS, "{} requests are left", engine.live());
         while let Some((index, _)) =
             waiting.last().filter(|(i, _)| *i as u64 * GAP_NS <= clock.now_ns())
         {
@@ -188,7 +188,7 @@ fn beside_a_long_prompt(policy: PolicyKind, max_gap: Duration) -> ([Vec<u32>; 2]
     let (mut last_ns, mut longest_ns, mut steps) = (None, 0, 0);
     while engine.step().expect("no breakdown") != StepOutcome::Idle {
         steps += 1;
-        assert!(steps < MOST_STEPS, "{} requests are left", engine.live());
+        assert!(steps < MAX_STEPS, "{} requests are left", engine.live());
         for (index, handle) in handles.iter().enumerate() {
             while let Some(event) = handle.try_recv() {
                 let Event::Token { id, .. } = event else { continue };

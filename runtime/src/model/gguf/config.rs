@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use trail_cpu_kernels::Activation;
+
 use super::metadata::{Metadata, Value};
-use crate::model::config::{Activation, Architecture, RopeConfig, RopePairing, RopeScaling};
+use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling};
 use crate::model::size_limits::{
     MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
@@ -90,7 +92,7 @@ impl Keys<'_> {
     }
 }
 
-/// Reads the configuration. `tied`: the file has no output projection of its own.
+/// Reads the configuration. `tied`: the file has no separate output projection.
 pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadError> {
     let (prefix, architecture) = architecture(metadata)?;
     let keys = Keys { metadata, prefix, architecture };

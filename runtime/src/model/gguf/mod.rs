@@ -15,4 +15,4 @@ pub(crate) use config::END_TOKENS;
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{Array, Metadata, Value};
 pub use model_files::GgufModel;
-pub(super) use part::Part;
+pub(super) use part::GgufPart;

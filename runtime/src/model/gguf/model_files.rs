@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::config;
 use super::file::GgufFile;
 use super::metadata::{Metadata, Value};
-use super::part::Part;
+use super::part::GgufPart;
 use crate::model::{Archive, LoadError, Model, ModelConfig, Storage, files};
 
 /// Divisors of the rotary frequencies.
@@ -23,7 +23,7 @@ pub struct GgufModel {
 impl GgufModel {
     /// Maps `file`, and if that is `NAME-00001-of-0000N.gguf`, all N parts beside it.
     pub fn open(file: &Path) -> Result<Self, LoadError> {
-        let Some(part) = Part::of(file) else {
+        let Some(part) = GgufPart::of(file) else {
             return Self::from_storage(file, files::map(file)?);
         };
         let paths = (1..=part.count).map(|index| part.path(file, index));

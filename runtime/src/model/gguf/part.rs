@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The name of one of several files.
-pub(in crate::model) struct Part<'a> {
+pub(in crate::model) struct GgufPart<'a> {
     /// Name of the model, before the numbers.
     stem: &'a str,
     /// Number of the part, from 1.
@@ -12,7 +12,7 @@ pub(in crate::model) struct Part<'a> {
     pub(super) count: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> GgufPart<'a> {
     /// Reads a name such as `NAME-00001-of-00003.gguf`; `None` for another one.
     pub(in crate::model) fn of(file: &'a Path) -> Option<Self> {
         let number = |digits: &str| {
@@ -23,7 +23,7 @@ impl<'a> Part<'a> {
         let (rest, count) = name.rsplit_once("-of-")?;
         let (stem, index) = rest.rsplit_once('-')?;
         let (index, count) = (number(index)?, number(count)?);
-        (1..=count).contains(&index).then_some(Part { stem, index, count })
+        (1..=count).contains(&index).then_some(GgufPart { stem, index, count })
     }
 
     /// The path of part `index`, beside `file`.

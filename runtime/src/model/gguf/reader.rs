@@ -68,9 +68,9 @@ impl<'a> Reader<'a> {
     /// The next u64 as a number of items of at least `item_bytes`, all in the file's rest.
     pub(super) fn count(&mut self, item_bytes: usize) -> Result<usize, LoadError> {
         let count = self.u64()?;
-        let most = self.left() / item_bytes;
-        usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
-            self.refuse(format!("at most {most} items in the rest of the file"), count.to_string())
+        let max = self.left() / item_bytes;
+        usize::try_from(count).ok().filter(|&count| count <= max).ok_or_else(|| {
+            self.refuse(format!("at most {max} items in the rest of the file"), count.to_string())
         })
     }
 

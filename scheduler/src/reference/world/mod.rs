@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    fn some_slot(&mut self) -> Option<RequestIdx> {
+    fn some_request(&mut self) -> Option<RequestIdx> {
         let live = self.reference.requests.len() as u64;
         (live > 0)
             .then(|| *self.reference.requests.keys().nth(self.rng.below(live) as usize).unwrap())
@@ -211,7 +211,7 @@ impl World {
         if busy && self.rng.below(8) == 0 {
             // Cancels between plan and advance, whose indices may be taken again at once.
             for _ in 0..1 + self.rng.below(2) {
-                if let Some(idx) = self.some_slot() {
+                if let Some(idx) = self.some_request() {
                     self.finish(idx);
                 }
             }

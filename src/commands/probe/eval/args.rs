@@ -26,7 +26,7 @@ pub struct EvalArgs {
     /// File for the predictions of every token, for simulate --trace or --noise-traces
     #[arg(long, value_name = "FILE")]
     pub(super) traces: Option<PathBuf>,
-    /// File for a plot: errors by age, reliability, and said against true bins (SVG)
+    /// File for a plot: errors by age, reliability, and predicted against true bins (SVG)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
     /// Replace files of another origin

@@ -20,7 +20,7 @@ use super::answers::Answering;
 use super::collection::Collection;
 use crate::prompts;
 pub use args::EvalArgs;
-use report::Report;
+use report::EvaluationReport;
 
 /// Prompts that are answered at a time: the activations of all their rows are in memory.
 const PIECE: usize = 64;
@@ -46,7 +46,7 @@ pub fn run(
         Some(data) => of_collection(data, &predictors)?,
         None => of_prompts(&setup, engine, args, &predictors)?,
     };
-    let report = Report::new(&setup.name, &probe, &traces);
+    let report = EvaluationReport::new(&setup.name, &probe, &traces);
     if let Some(file) = &traces_file {
         file.write(&replay_traces(&traces, args.answers.max_tokens))?;
     }

@@ -4,18 +4,21 @@ use trail_cli::Error;
 use trail_probe::Bins;
 use trail_training::evaluation::{AGES, Trace, countdown};
 
-use super::report::Report;
+use super::report::EvaluationReport;
 use crate::plot::{self, Curve, Panel};
 
-/// Steps of which the error is drawn, output tokens.
+/// Steps whose error is drawn, output tokens.
 const STEPS: [usize; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 511];
 
-/// Draws errors by age, what was said against what came, and bins said against true ones (TRAIL
+/// Draws errors by age, predictions against what came, and predicted bins against true ones (TRAIL
 /// figure 4).
-pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Error> {
-    let curve = |name: &str, said: &dyn Fn(&Trace, usize) -> f32| Curve {
+pub fn draw(report: &EvaluationReport, bins: &Bins, traces: &[Trace]) -> Result<String, Error> {
+    let curve = |name: &str, predicted: &dyn Fn(&Trace, usize) -> f32| Curve {
         name: name.into(),
-        points: STEPS.windows(2).filter_map(|ends| error(traces, ends[0], ends[1], said)).collect(),
+        points: STEPS
+            .windows(2)
+            .filter_map(|ends| error(traces, ends[0], ends[1], predicted))
+            .collect(),
     };
     let errors = vec![
         curve("refined", &|trace, step| trace.refined[step]),
@@ -24,19 +27,19 @@ pub fn draw(report: &Report, bins: &Bins, traces: &[Trace]) -> Result<String, Er
     ];
     let longest = f64::from(bins.max_tokens());
     let mut reliability = vec![Curve {
-        name: "as said".into(),
+        name: "as predicted".into(),
         points: (0..=64).map(|i| longest * f64::from(i) / 64.0).map(|x| (x, x)).collect(),
     }];
     for age in AGES {
         let of_age = report.reliability.iter().filter(|of| of.age == age);
-        let points = of_age.map(|of| (of.said, of.remained)).collect();
+        let points = of_age.map(|of| (of.predicted, of.remained)).collect();
         reliability.push(Curve { name: format!("age {}", age.name), points });
     }
     let panels = [
         Panel::lines(["output tokens so far", "mean absolute error, tokens"], errors),
-        Panel::dots(["tokens said to remain", "tokens that remained, mean"], reliability),
+        Panel::dots(["tokens predicted to remain", "tokens that remained, mean"], reliability),
         Panel::cells(
-            ["bin said", "true bin (darker: more steps, logarithm)"],
+            ["predicted bin", "true bin (darker: more steps, logarithm)"],
             report.heat_map.clone(),
         ),
     ];
@@ -48,12 +51,12 @@ fn error(
     traces: &[Trace],
     first: usize,
     end: usize,
-    said: &dyn Fn(&Trace, usize) -> f32,
+    predicted: &dyn Fn(&Trace, usize) -> f32,
 ) -> Option<(f64, f64)> {
     let (mut sum, mut steps) = (0.0, 0);
     for trace in traces {
         for (step, remaining) in trace.steps().skip(first).take(end - first) {
-            sum += f64::from((said(trace, step) - remaining as f32).abs());
+            sum += f64::from((predicted(trace, step) - remaining as f32).abs());
             steps += 1;
         }
     }

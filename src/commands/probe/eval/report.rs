@@ -12,7 +12,7 @@ use trail_training::evaluation::{
 
 use crate::commands::probe::layers::layer_json;
 
-/// Requests that a class of age and said bin needs for its calibration to be judged.
+/// Requests that a class of age and predicted bin needs for its calibration to be judged.
 const ENOUGH_REQUESTS: usize = 200;
 
 /// Classes of true length, tokens: the largest of each.
@@ -26,7 +26,7 @@ struct Ranking {
 }
 
 /// All figures.
-pub struct Report {
+pub struct EvaluationReport {
     model: String,
     layer: TapLayers,
     answers: usize,
@@ -42,22 +42,22 @@ pub struct Report {
     same_bin: [f64; HeadDtype::ALL.len()],
     ece: f64,
     rankings: Vec<Ranking>,
-    /// By age and said bin.
+    /// By age and predicted bin.
     pub reliability: Vec<Reliability>,
-    /// Steps by true and said bin.
+    /// Steps by true and predicted bin.
     pub heat_map: Vec<Vec<u64>>,
 }
 
-impl Report {
+impl EvaluationReport {
     /// The figures of `traces`.
-    pub fn new(model: &str, probe: &Probe, traces: &[Trace]) -> Report {
+    pub fn new(model: &str, probe: &Probe, traces: &[Trace]) -> EvaluationReport {
         let bins = &probe.bins;
         let constant = best_constant(traces);
         let mae = |keep: &dyn Fn(&Trace, usize) -> bool| maes(traces, constant, keep);
         let refined = |trace: &Trace, step: usize| trace.refined[step];
         let all = mae(&|_, _| true);
         let same = |dtype| traces.iter().map(|trace| trace.same_bin[dtype]).sum::<usize>();
-        Report {
+        EvaluationReport {
             model: model.into(),
             layer: probe.layers,
             answers: traces.len(),
@@ -158,7 +158,7 @@ impl Report {
         let _ = write!(
             text,
             "{table}\nbin accuracy {:.3}, expected calibration error {:.3}; of {judged} classes of \
-             age and said bin with {ENOUGH_REQUESTS} requests, {wrong} are off by more than 10 \
+             age and predicted bin with {ENOUGH_REQUESTS} requests, {wrong} are off by more than 10 \
              tokens and 2.5 standard errors\nsame bin as with weights in f32: bf16 {:.4}, int8 \
              {:.4}\n\n{ranks}",
             self.bin_accuracy, self.ece, self.same_bin[1], self.same_bin[2]
@@ -172,12 +172,12 @@ impl Report {
         all.skip(1).map(|(dtype, share)| (dtype.name().to_owned(), share.into()))
     }
 
-    /// Classes of age and said bin with enough requests, and those that are off by more than 10
-    /// tokens and 2.5 standard errors.
+    /// Classes of age and predicted bin with enough requests, and those that are off by more than
+    /// 10 tokens and 2.5 standard errors.
     fn miscalibrated(&self) -> (usize, usize) {
         let judged = self.reliability.iter().filter(|of| of.requests >= ENOUGH_REQUESTS);
         let is_off = |of: &&Reliability| {
-            (of.said - of.remained).abs() > 10.0_f64.max(2.5 * of.standard_error)
+            (of.predicted - of.remained).abs() > 10.0_f64.max(2.5 * of.standard_error)
         };
         (judged.clone().count(), judged.filter(is_off).count())
     }
@@ -200,11 +200,11 @@ fn lengths(traces: &[Trace], constant: f32) -> Vec<(String, Mae)> {
 }
 
 fn rankings(traces: &[Trace]) -> Vec<Ranking> {
-    type Said<'a> = &'a dyn Fn(&Trace, usize) -> f32;
-    let of = |name, said: Said<'_>| Ranking {
+    type Predicted<'a> = &'a dyn Fn(&Trace, usize) -> f32;
+    let of = |name, predicted: Predicted<'_>| Ranking {
         name,
-        tau_b: tau_b(traces, said),
-        short_behind_long: short_behind_long(traces, said),
+        tau_b: tau_b(traces, predicted),
+        short_behind_long: short_behind_long(traces, predicted),
     };
     let mut all = vec![
         of("refined", &|trace, step| trace.refined[step]),
@@ -243,7 +243,7 @@ fn reliability_json(of: &Reliability) -> Value {
         "age": of.age.name,
         "bin": of.bin,
         "requests": of.requests,
-        "said": of.said,
+        "said": of.predicted,
         "remained": of.remained,
         "standard_error": of.standard_error,
     })

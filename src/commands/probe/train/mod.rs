@@ -1,4 +1,4 @@
-//! `trail-rt probe train`: a probe for every layer that is asked for, of which the best is written.
+//! `trail-rt probe train`: a probe for every layer that is asked for; the best one is written.
 
 mod args;
 mod sweep;

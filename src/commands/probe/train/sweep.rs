@@ -36,7 +36,7 @@ pub struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    /// A sweep that goes on where the state in `file` ends, if there is one.
+    /// A sweep that goes on where the state in `file` ends, if any.
     pub fn new(
         trainings: Vec<Training<'a>>,
         file: PathBuf,

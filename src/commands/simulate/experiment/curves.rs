@@ -1,6 +1,6 @@
 //! Curves and numbers that several experiments share.
 
-use trail_simulator::{Outcome, Run};
+use trail_simulator::{JobOutcome, SimulationRun};
 
 use super::Measured;
 use crate::commands::simulate::figures::Figures;
@@ -40,17 +40,17 @@ pub fn against_x(measured: &[Measured], prefix: &str, of: fn(&Figures) -> f64) -
 }
 
 /// One number of each answered request.
-pub fn of_requests(run: &Run, of: fn(&Outcome) -> f64) -> Vec<f64> {
+pub fn of_requests(run: &SimulationRun, of: fn(&JobOutcome) -> f64) -> Vec<f64> {
     run.outcomes.iter().map(of).collect()
 }
 
 /// The distribution of one number of the requests, of the first seed: a curve for each trial.
-pub fn distributions(measured: &[Measured], of: fn(&Outcome) -> f64) -> Vec<Curve> {
+pub fn distributions(measured: &[Measured], of: fn(&JobOutcome) -> f64) -> Vec<Curve> {
     let first = |m: &Measured| m.runs.first().map_or(Vec::new(), |(_, run)| of_requests(run, of));
     measured.iter().map(|m| Curve::cumulative(&m.label, first(m))).collect()
 }
 
 /// One number of each run.
-pub fn of_runs(measured: &Measured, of: impl Fn(&Run) -> f64) -> Vec<f64> {
+pub fn of_runs(measured: &Measured, of: impl Fn(&SimulationRun) -> f64) -> Vec<f64> {
     measured.runs.iter().map(|(_, run)| of(run)).collect()
 }

@@ -4,7 +4,7 @@ use trail_runtime::engine::PolicyKind;
 use trail_scheduler::{SchedulerConfig, StepCost};
 use trail_simulator::{Job, Refined, Simulation, StepModel};
 
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 
 /// Requests of these lengths, predicted right, in this order; ids count from 1. No prefill.
 pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
@@ -30,5 +30,5 @@ pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
         ..SchedulerConfig::default()
     };
     let simulation = Simulation::new(scheduler, model);
-    Scenario { policy, pace: Pace::Recorded, source: Source::Trace(jobs.into()), simulation }
+    Scenario { policy, pace: Pace::Recorded, source: RequestSource::Trace(jobs.into()), simulation }
 }

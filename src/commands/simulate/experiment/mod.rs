@@ -10,7 +10,7 @@ mod trail;
 
 use trail_cli::output_file::signed_svg;
 use trail_cli::{Error, OutputFile, Table};
-use trail_simulator::Run;
+use trail_simulator::SimulationRun;
 
 use super::SimulateArgs;
 use super::figures::Figures;
@@ -57,7 +57,7 @@ pub struct Measured {
     /// Its place on the x axis.
     pub x: f64,
     /// Seed and run.
-    pub runs: Vec<(u64, Run)>,
+    pub runs: Vec<(u64, SimulationRun)>,
     /// Figures of each run.
     pub figures: Vec<Figures>,
 }

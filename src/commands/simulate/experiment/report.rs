@@ -10,13 +10,13 @@ use crate::commands::simulate::figures::Figures;
 /// Our value with its range over seeds.
 fn ours(values: &[f64]) -> String {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match values.len() {
         0 => "-".into(),
-        _ if most == least && mean.fract() == 0.0 => format!("{mean:.0}"),
-        _ if most - least < 5e-4 => format!("{mean:.3}"),
-        _ => format!("{mean:.3} ({least:.3}-{most:.3})"),
+        _ if max == min && mean.fract() == 0.0 => format!("{mean:.0}"),
+        _ if max - min < 5e-4 => format!("{mean:.3}"),
+        _ => format!("{mean:.3} ({min:.3}-{max:.3})"),
     }
 }
 

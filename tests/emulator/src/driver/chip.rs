@@ -15,7 +15,7 @@ pub(crate) struct Chip {
     pub(crate) shared_per_multiprocessor: u32,
     /// Bytes of the L2 cache.
     pub(crate) l2_bytes: i32,
-    /// Target of the machine code that it takes, of which the emulator runs the text.
+    /// Target of the machine code that it takes; the emulator runs its text.
     pub(crate) target: Option<&'static str>,
 }
 

@@ -11,7 +11,7 @@ use super::{Answer, Code, api, error};
 use crate::memory::POISON;
 use crate::report::{Finding, Kind};
 
-/// A range that must lie in one allocation, though perhaps one that its stream has not made yet.
+/// A range that must be within one allocation, though perhaps one that its stream has not made yet.
 fn range(state: &mut State, at: u64, bytes: usize) -> Answer {
     if state.memory.find(at).is_some_and(|allocation| allocation.contains(at, bytes as u64)) {
         return Ok(());

@@ -9,8 +9,7 @@ use super::state::{Handle, State, ready};
 use super::stream::{self, canonical};
 use super::{Answer, api, error, put, run};
 
-/// An event. Every record is an instance of its own: who waits waits for the one recorded last
-/// before.
+/// An event. Every record is a separate instance: a wait is for the one recorded last before.
 pub(crate) struct Event {
     timed: bool,
     instance: u64,

@@ -126,7 +126,7 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
     if ranks as usize > RANKS || warps > WARPS as u64 {
         return super::unsupported::say("clusters of more than 8 blocks or 32 warps");
     }
-    if launch.shared > function.dynamic_most
+    if launch.shared > function.max_dynamic_shared
         || u64::from(launch.shared) + launch.kernel.static_shared > u64::from(chip.shared_per_block)
     {
         return Err(error::INVALID_VALUE);

@@ -29,7 +29,7 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     /// Dynamic shared memory that the caller allowed.
-    pub(crate) dynamic_most: u32,
+    pub(crate) max_dynamic_shared: u32,
 }
 
 /// Kernels by their module's text, for the next context that loads it: tests open many.
@@ -177,8 +177,8 @@ fn function(module: Handle, name: &str) -> Result<Handle, Code> {
     }
     let kernel = found.kernels.get(name).ok_or(error::NOT_FOUND)?.clone();
     let handle = state.handle();
-    let dynamic_most = SHARED_DEFAULT.saturating_sub(kernel.static_shared as u32);
-    state.functions.insert(handle, Function { kernel, dynamic_most });
+    let max_dynamic_shared = SHARED_DEFAULT.saturating_sub(kernel.static_shared as u32);
+    state.functions.insert(handle, Function { kernel, max_dynamic_shared });
     if let Some(module) = state.modules.get_mut(&module) {
         module.handles.insert(name.to_owned(), handle);
     }
@@ -198,7 +198,7 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
             .clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
         5 | 6 => 80,
         7 => 0,
-        8 => function.dynamic_most as c_int,
+        8 => function.max_dynamic_shared as c_int,
         9 => -1,
         _ => return Err(error::INVALID_VALUE),
     })
@@ -211,7 +211,7 @@ fn set_attribute(chip: &Chip, function: &mut Function, which: c_uint, value: c_i
             if value + function.kernel.static_shared as u32 > chip.shared_per_block {
                 return Err(error::INVALID_VALUE);
             }
-            function.dynamic_most = value;
+            function.max_dynamic_shared = value;
             Ok(())
         }
         9 if (-1..=100).contains(&value) => Ok(()),

@@ -31,12 +31,12 @@ fn potential(function: Handle, shared: usize, limit: c_int) -> Result<(c_int, c_
     let state = ready()?;
     let (chip, sms) = (state.config.chip, state.config.sms as c_int);
     let kernel = state.functions.get(&function).ok_or(error::INVALID_HANDLE)?.kernel.clone();
-    let most = if limit > 0 {
+    let max = if limit > 0 {
         limit.min(kernel.max_threads as c_int)
     } else {
         kernel.max_threads as c_int
     };
-    let best = (32..=most).step_by(32).max_by_key(|&threads| {
+    let best = (32..=max).step_by(32).max_by_key(|&threads| {
         (blocks(chip, &kernel, threads as u32, shared as u32) as c_int * threads, threads)
     });
     let threads = best.unwrap_or(32);
@@ -73,7 +73,7 @@ api! {
         let all = state.config.chip.shared_per_multiprocessor;
         let each = all / u32::try_from(count).map_err(|_| error::INVALID_VALUE)?.max(1);
         let left = each.saturating_sub(RESERVED + function.kernel.static_shared as u32).min(
-            function.dynamic_most);
+            function.max_dynamic_shared);
         // SAFETY: the API's contract.
         unsafe { put(bytes, left as usize) }
     }

@@ -1,13 +1,13 @@
 //! Copies to the host that have run and that a polling host may not see yet.
 //!
-//! A copy engine's writes are posted: they reach the host's memory in any order until something
+//! A copy engine's writes are posted: they reach host memory in any order until something
 //! fences them: a stream's memory write (`cuStreamWriteValue32` without `NO_MEMORY_BARRIER`), an
 //! event, or a call that waits. A flag that is itself a copy may overtake its data. Writes to the
 //! same bytes keep their order.
 
 use std::ops::Range;
 
-/// Copies in flight to the host's memory, oldest first.
+/// Copies in flight to host memory, oldest first.
 #[derive(Default)]
 pub(crate) struct Posted {
     writes: Vec<Write>,
@@ -38,7 +38,7 @@ impl Posted {
         self.writes.is_empty()
     }
 
-    /// Posts `bytes` to the host's address `to`.
+    /// Posts `bytes` to host address `to`.
     pub(crate) fn post(&mut self, to: usize, bytes: Vec<u8>) {
         self.writes.push(Write { to, bytes });
     }

@@ -118,7 +118,7 @@ pub(crate) fn until(mut state: Guard, goal: Id) -> Guard {
 
 fn pause(mut state: Guard, begin: Instant) -> Guard {
     if begin.elapsed() > STUCK {
-        let detail = "a stream waits for a value in memory that nobody writes".to_owned();
+        let detail = "a stream waits for a value in memory that no stream writes".to_owned();
         fail(&mut state, Finding::host(Kind::Hang, detail));
         return state;
     }

@@ -8,7 +8,7 @@ use crate::memory::{Swizzle, TensorMap, WORDS};
 /// Bytes of an element of each `CUtensorMapDataType`.
 const ELEMENT_BYTES: [u64; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
 /// Most elements of a box in a dimension.
-const BOX_MOST: u64 = 256;
+const MAX_BOX: u64 = 256;
 
 /// The map of a matrix, if it keeps the rules of the API.
 fn matrix(
@@ -26,7 +26,7 @@ fn matrix(
         && extents.iter().all(|extent| (1..=1 << 32).contains(extent))
         && row_bytes.is_multiple_of(16)
         && row_bytes < 1 << 40
-        && boxed.iter().all(|side| (1..=BOX_MOST).contains(side))
+        && boxed.iter().all(|side| (1..=MAX_BOX).contains(side))
         && inner.is_multiple_of(16)
         && swizzle.span().is_none_or(|span| inner == span);
     is_sound.then_some(TensorMap { base, element, extents, row_bytes, boxed, swizzle })

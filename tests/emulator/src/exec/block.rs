@@ -149,14 +149,14 @@ impl Block {
         grid: &Grid,
         shared: &mut Shared,
         number: usize,
-        most: u32,
+        max: u32,
         left: &mut i64,
     ) -> Result<(), ()> {
         let warp = &mut self.warps[number];
         let before = warp.executed;
         let order = &mut self.order;
         let mut cx = Cx { warp, shared, order, grid, block: self.index };
-        let stop = warp::run(&mut cx, most);
+        let stop = warp::run(&mut cx, max);
         *left -= ((self.warps[number].executed - before) / LANES as u64) as i64;
         match stop {
             Stop::Budget => {}

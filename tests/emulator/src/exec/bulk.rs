@@ -147,7 +147,7 @@ fn issue(
         _ => 1 << target.0,
     };
     let warp = cx.warp.number;
-    // The copy is neither the warp's earlier nor its later accesses: it has a clock of its own.
+    // The copy is neither the warp's earlier nor its later accesses: it has its own clock.
     cx.shared.tick(warp);
     for rank in lanes(ranks) {
         cx.shared.check_rank(rank)?;

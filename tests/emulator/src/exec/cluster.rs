@@ -1,5 +1,5 @@
 //! A cluster: its blocks, run in turn on one host thread, and their shared memory. A block of a
-//! kernel without clusters is a cluster of its own.
+//! kernel without clusters is a cluster of one.
 
 use super::block::{Block, Progress};
 use super::grid::Grid;

@@ -43,7 +43,7 @@ pub(crate) struct Grid {
 
 /// Result of a launch.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct LaunchOutcome {
     pub(crate) findings: Vec<Finding>,
     pub(crate) executed: u64,
 }
@@ -107,12 +107,12 @@ impl Grid {
     }
 
     /// Runs the launch to its end.
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> LaunchOutcome {
         let count = self.block_count() / self.ranks() as u64;
         let workers =
             std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count).max(1);
         let next = AtomicU64::new(0);
-        let total = Mutex::new(Outcome::default());
+        let total = Mutex::new(LaunchOutcome::default());
         let work = || {
             let outcome = self.work(&next, count, workers);
             let mut total = total.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -136,17 +136,17 @@ impl Grid {
     }
 
     /// One host thread: takes clusters and runs them in turns.
-    fn work(&self, next: &AtomicU64, count: u64, workers: u64) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn work(&self, next: &AtomicU64, count: u64, workers: u64) -> LaunchOutcome {
+        let mut outcome = LaunchOutcome::default();
         let mut resident: Vec<Cluster> = Vec::new();
         let mut spare: Vec<Cluster> = Vec::new();
-        let most = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
+        let max = if self.cooperative { count.div_ceil(workers) as usize } else { 1 };
         let turn = if self.cooperative { COOPERATIVE_TURN } else { TURN };
         // A cluster that does not end lets one more in, since it may wait for it.
         let mut extra = 0;
         let mut spent = 0;
         loop {
-            while resident.len() < most + extra && !self.stop.load(Ordering::Relaxed) {
+            while resident.len() < max + extra && !self.stop.load(Ordering::Relaxed) {
                 let flat = next.fetch_add(1, Ordering::Relaxed);
                 if flat >= count {
                     break;

@@ -1,6 +1,6 @@
-//! `ldmatrix`, `stmatrix` and `movmatrix`: 8x8 tiles of 16-bit elements, a row of which is 16
-//! bytes. In registers lane l holds elements 2 * (l % 4) and the next of row l / 4, so the 32 words
-//! of a tile are its rows one after another.
+//! `ldmatrix`, `stmatrix` and `movmatrix`: 8x8 tiles of 16-bit elements, with rows of 16 bytes. In
+//! registers lane l holds elements 2 * (l % 4) and the next of row l / 4, so the 32 words of a tile
+//! are its rows one after another.
 
 use super::Cx;
 use super::lanes::{FULL, LANES, Lane};

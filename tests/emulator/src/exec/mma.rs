@@ -1,7 +1,7 @@
 //! `mma.sync.aligned`: D = A * B + C for one warp. The 32 words of one A or B register are 8 rows
 //! of 16 bytes (see [`super::matrix`]), so fragments unpack row by row. Products are exact in f32;
 //! they are added to C one by one, k ascending, each sum rounded to nearest. Hardware adds groups
-//! of products with fewer roundings in an order of its own. Accumulators of f16 are summed in f32,
+//! of products with fewer roundings, in another order. Accumulators of f16 are summed in f32,
 //! too, and rounded once at the end of the instruction.
 
 use half::f16;

@@ -1,5 +1,5 @@
-//! Shared memory of a cluster's blocks, and their warps' clocks. A block without a cluster is one
-//! of its own.
+//! Shared memory of a cluster's blocks, and their warps' clocks. A block without a cluster is a
+//! cluster of one.
 //!
 //! Time is a vector clock: every warp has a clock that barriers advance, and knows of each other
 //! warp the clock up to which it has met it at a barrier. An access of warp v at clock e happened

@@ -38,7 +38,7 @@ pub(crate) struct Products {
 /// Accumulators of pending products.
 struct Sums {
     slots: Box<[Slot]>,
-    /// Two accumulators of f16 lie in a register.
+    /// Two accumulators of f16 share a register.
     is_half: bool,
     /// `[M, N]`
     values: Vec<f32>,
@@ -75,7 +75,7 @@ impl Products {
     }
 }
 
-/// The handler for elements of `ty` and accumulators of `sums`, if there is one, and the number of
+/// The handler for elements of `ty` and accumulators of `sums`, if any, and the number of
 /// accumulators in a register.
 pub(crate) fn select(ty: Ty, sums: Ty) -> Option<(Handler, usize)> {
     Some(match (ty, sums) {

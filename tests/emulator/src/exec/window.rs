@@ -118,9 +118,7 @@ impl Window {
             let gap = self.written.gap(address, bytes).unwrap_or(address);
             return Err((
                 Kind::Unwritten,
-                format!(
-                    "{bytes} bytes at shared address {address:#x}, of which {gap:#x} was never written"
-                ),
+                format!("{bytes} bytes at shared address {address:#x}: {gap:#x} was never written"),
             ));
         }
         Ok(())

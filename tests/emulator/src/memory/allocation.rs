@@ -10,7 +10,7 @@ use super::{Owners, POISON, Writers, Written};
 pub(crate) enum Kind {
     /// `cuMemAlloc` and its like.
     Device,
-    /// `cuMemHostAlloc`: the device address is the host's.
+    /// `cuMemHostAlloc`: the device address is the host address.
     Host,
     /// `cuMemHostRegister`: somebody else's memory.
     Registered,
@@ -57,7 +57,7 @@ pub(crate) struct Allocation {
 const ALIGN: usize = 256;
 
 impl Allocation {
-    /// Fresh memory at device address `base`, or, for `None`, at the host's own address; zero bytes
+    /// Fresh memory at device address `base`, or, for `None`, at its host address; zero bytes
     /// underneath, all unwritten. `None` when the host has no memory.
     pub(crate) fn new(
         number: u64,

@@ -65,11 +65,11 @@ struct Stamp(u64);
 impl Stamp {
     const CLOCK_BITS: u32 = 14;
     const BLOCK_BITS: u32 = 18;
-    /// This and all later clocks, of which nothing is claimed.
+    /// This and all later clocks, which are not checked.
     const LAST_CLOCK: u32 = (1 << Self::CLOCK_BITS) - 1;
 
-    /// The stamp of a block's writes now; unwritten for a block beyond 18 bits, of which nothing is
-    /// claimed.
+    /// The stamp of a block's writes now; unwritten for a block beyond 18 bits, which is not
+    /// checked.
     fn of(launch: u64, order: &BlockOrder) -> Stamp {
         if order.block() >> Self::BLOCK_BITS != 0 {
             return Stamp(0);
@@ -100,7 +100,7 @@ impl Owners {
         Owners { bytes, entries: OnceLock::new(), launch: AtomicU64::new(0) }
     }
 
-    /// Records a write; returns the block whose write it races with, if there is one.
+    /// Records a write; returns the block whose write it races with, if any.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -131,7 +131,7 @@ impl Owners {
         other
     }
 
-    /// The block whose write in this launch a read races with, if there is one.
+    /// The block whose write in this launch a read races with, if any.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(owners.read(5, &reader, 2, 0, 8), None);
         // Written after the release.
         assert_eq!(owners.read(5, &reader, 2, 16, 4), Some(0));
-        // Overwritten in order: now it is the reader's, of which the writer knows nothing.
+        // Overwritten in order: now it is the reader's, and not ordered with the writer.
         assert_eq!(owners.write(5, &reader, 2, 0, 4), None);
         assert_eq!(owners.read(5, &writer, 2, 0, 4), Some(1));
     }

@@ -22,8 +22,8 @@ pub(crate) struct TensorMap {
     pub(crate) swizzle: Swizzle,
 }
 
-/// How the rows of a box, or of a product's operand, lie in shared memory: bits 4 and up of an
-/// address are exclusive-ored with bits 7 and up, as many as the mode has.
+/// How the rows of a box, or of a product's operand, are laid out in shared memory: bits 4 and up
+/// of an address are exclusive-ored with bits 7 and up, as many as the mode has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swizzle {
     None,

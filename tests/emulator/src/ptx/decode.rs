@@ -169,7 +169,7 @@ impl Lower<'_> {
         self.code.push(inst);
     }
 
-    /// Register-to-register instructions with a [`ops::Shape`].
+    /// Register-to-register instructions with a [`ops::OperandShape`].
     fn plain(&mut self, opcode: &mut Opcode, operands: &[Operand]) -> Result<bool> {
         let Some(shape) = ops::select(opcode) else { return Ok(false) };
         let Some((target, sources)) = operands.split_first() else {

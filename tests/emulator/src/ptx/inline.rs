@@ -8,7 +8,7 @@ use super::PtxError;
 use super::ast::{Function, Module, Operand, Statement};
 
 /// Most calls copied into one kernel.
-const MOST: usize = 1000;
+const MAX_CALLS: usize = 1000;
 
 /// A copy of entry `name` without calls.
 pub(crate) fn without_calls(module: &Module, entry: &Function) -> Result<Function, PtxError> {
@@ -154,7 +154,7 @@ fn call(
         )));
     };
     *copies += 1;
-    if depth > 32 || *copies > MOST {
+    if depth > 32 || *copies > MAX_CALLS {
         return Err(error(format!(
             "call of `{name}`: recursion, or too many calls, is not supported"
         )));

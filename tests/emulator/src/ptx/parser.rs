@@ -11,7 +11,7 @@ use super::lexer::{self, Kind, Token};
 
 /// Deepest nesting of brackets and signs. nvcc writes no deeper than the braces of inlined
 /// assembly.
-const MOST_NESTING: usize = 64;
+const MAX_NESTING: usize = 64;
 
 type Result<T> = std::result::Result<T, PtxError>;
 
@@ -38,8 +38,8 @@ fn check_nesting(tokens: &[Token]) -> Result<()> {
         }
         let is_sign = matches!(token.kind, Kind::Punct('-' | '!'));
         signs = if is_sign { signs + 1 } else { 0 };
-        if brackets + signs > MOST_NESTING {
-            return Err(PtxError::at(token.line, format!("nested more than {MOST_NESTING} deep")));
+        if brackets + signs > MAX_NESTING {
+            return Err(PtxError::at(token.line, format!("nested more than {MAX_NESTING} deep")));
         }
     }
     Ok(())

@@ -6,10 +6,10 @@ use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_simulator::arrivals::Lengths;
-use trail_simulator::{Dataset, Noise, Run, Simulation, StepModel};
+use trail_simulator::{Dataset, Noise, Simulation, SimulationRun, StepModel};
 
 use crate::commands::simulate::experiment::{Experiment, Finding, Trial};
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 use crate::plot::{Curve, Panel};
 
 /// Arrivals drawn.
@@ -20,7 +20,7 @@ const SHAPE: f64 = 0.73;
 const SCALE: f64 = 10.41;
 
 /// Seconds between arrivals.
-fn gaps(run: &Run) -> Vec<f64> {
+fn gaps(run: &SimulationRun) -> Vec<f64> {
     run.outcomes.windows(2).map(|pair| pair[1].arrival_s - pair[0].arrival_s).collect()
 }
 
@@ -39,7 +39,7 @@ fn arrivals() -> Vec<Trial> {
     let dataset = Dataset { name: "one token", prompt: one, output: one, max_tokens: 1 };
     let pace = Pace::Rate { rate: 1.0 / (SHAPE * SCALE), gamma: true };
     let noise = Arc::new(Noise::None);
-    let source = Source::Synthetic { dataset, noise, requests: DRAWN };
+    let source = RequestSource::Synthetic { dataset, noise, requests: DRAWN };
     let simulation = Simulation::new(scheduler, model);
     let scenario = Scenario { policy: PolicyKind::Fcfs, pace, source, simulation };
     vec![Trial { label: "gaps".into(), x: 0.0, scenario }]

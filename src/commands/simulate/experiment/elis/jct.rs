@@ -95,10 +95,10 @@ fn mean_by_seed(cells: &[Vec<f64>]) -> Vec<f64> {
 }
 
 /// One value by seed of many cells: the largest.
-fn most_by_seed(cells: &[Vec<f64>]) -> Vec<f64> {
+fn max_by_seed(cells: &[Vec<f64>]) -> Vec<f64> {
     let seeds = cells.first().map_or(0, Vec::len);
-    let most = |seed: usize| cells.iter().map(|cell| cell[seed]).fold(f64::NEG_INFINITY, f64::max);
-    (0..seeds).map(most).collect()
+    let max = |seed: usize| cells.iter().map(|cell| cell[seed]).fold(f64::NEG_INFINITY, f64::max);
+    (0..seeds).map(max).collect()
 }
 
 /// JCT of `scheduler` over FCFS's in %, one curve a model, over the multiple.
@@ -142,7 +142,7 @@ pub const FIG5: Experiment = Experiment {
             "7.36 (its table 5: 4.5)",
             mean_by_seed(&cells),
         ));
-        findings.push(Finding::new("all cells: most, %", "21.40", most_by_seed(&cells)));
+        findings.push(Finding::new("all cells: most, %", "21.40", max_by_seed(&cells)));
         findings.push(queueing(measured));
         findings.extend(TAUS.map(|tau| ranked(measured, tau)));
         findings

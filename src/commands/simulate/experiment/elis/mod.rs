@@ -12,10 +12,10 @@ use trail_scheduler::limits::blocks_for;
 use trail_scheduler::policies::Isrtf;
 use trail_scheduler::{SchedulerConfig, StepCost};
 use trail_simulator::arrivals::Lengths;
-use trail_simulator::{Dataset, Noise, Outcome, Simulation, StepModel};
+use trail_simulator::{Dataset, JobOutcome, Noise, Simulation, StepModel};
 
 use super::{Experiment, Finding, Measured, Trial};
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 
 pub use arrivals::FIG4;
 pub use jct::{FIG5, FIG6, TABLE5};
@@ -161,7 +161,7 @@ impl Scheduler {
         simulation: Simulation,
     ) -> Scenario {
         let (dataset, noise) = (served.dataset(), Arc::new(self.noise()));
-        let source = Source::Synthetic { dataset, noise, requests };
+        let source = RequestSource::Synthetic { dataset, noise, requests };
         Scenario { policy: self.policy(), pace, source, simulation }
     }
 }
@@ -169,10 +169,10 @@ impl Scheduler {
 /// Mean seconds that requests spent outside the batch, by seed: latency without the steps that
 /// generated the output.
 fn queueing_s(measured: &Measured, step_s: f64) -> Vec<f64> {
-    let outside = |outcome: &Outcome| {
+    let outside = |outcome: &JobOutcome| {
         (outcome.latency_s - f64::from(outcome.output_tokens) * step_s).max(0.0)
     };
-    let mean = |outcomes: &[Outcome]| {
+    let mean = |outcomes: &[JobOutcome]| {
         outcomes.iter().map(outside).sum::<f64>() / outcomes.len().max(1) as f64
     };
     measured.runs.iter().map(|(_, run)| mean(&run.outcomes)).collect()

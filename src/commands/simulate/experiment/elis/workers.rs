@@ -24,7 +24,7 @@ const BATCH: u32 = 4;
 const REQUESTS: usize = 150;
 
 /// Longest mean queueing delay, seconds.
-const MOST_S: f64 = 0.5;
+const MAX_S: f64 = 0.5;
 
 fn label(workers: u32) -> String {
     format!("{workers} workers")
@@ -49,12 +49,12 @@ fn delays(measured: &[Measured], workers: u32, seed: usize) -> Vec<(f64, f64)> {
     of.map(|m| (m.x, queueing_s(m, step_s)[seed])).collect()
 }
 
-/// Rate at which the delay reaches [`MOST_S`], linear between runs; the largest rate if none does.
+/// Rate at which the delay reaches [`MAX_S`], linear between runs; the largest rate if none does.
 fn peak(points: &[(f64, f64)]) -> f64 {
     let mut before = (0.0, 0.0);
     for &(rate, delay) in points {
-        if delay > MOST_S {
-            let share = (MOST_S - before.1) / (delay - before.1);
+        if delay > MAX_S {
+            let share = (MAX_S - before.1) / (delay - before.1);
             return before.0 + share * (rate - before.0);
         }
         before = (rate, delay);

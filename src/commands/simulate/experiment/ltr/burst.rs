@@ -2,7 +2,7 @@
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::policies::Mlfq;
-use trail_simulator::{Outcome, Run};
+use trail_simulator::{JobOutcome, SimulationRun};
 
 use super::super::curves::{TOKEN_LATENCY, distributions, of_requests, of_runs};
 use super::super::{Experiment, Finding, Measured, Trial, labelled, ratios};
@@ -140,20 +140,20 @@ pub const FIG2A: Experiment = Experiment {
 /// paper's takes 254 s, Table 4; ours 75 s).
 const QUANTA: [(&str, f64); 2] = [("16 s", 16.0), ("4.7 s", 4.7)];
 
-fn kept(run: &Run) -> impl Iterator<Item = &Outcome> {
+fn kept(run: &SimulationRun) -> impl Iterator<Item = &JobOutcome> {
     run.outcomes.iter().filter(|outcome| outcome.preemptions == 0)
 }
 
-fn longest_kept(run: &Run) -> f64 {
+fn longest_kept(run: &SimulationRun) -> f64 {
     kept(run).map(|outcome| f64::from(outcome.output_tokens)).fold(0.0, f64::max)
 }
 
-fn shortest_preempted(run: &Run) -> f64 {
+fn shortest_preempted(run: &SimulationRun) -> f64 {
     let preempted = run.outcomes.iter().filter(|outcome| outcome.preemptions > 0);
     preempted.map(|outcome| f64::from(outcome.output_tokens)).fold(f64::INFINITY, f64::min)
 }
 
-fn share_kept(run: &Run) -> f64 {
+fn share_kept(run: &SimulationRun) -> f64 {
     kept(run).count() as f64 / run.outcomes.len().max(1) as f64
 }
 
@@ -178,7 +178,7 @@ pub const FIG6: Experiment = Experiment {
     read: |measured| {
         let mut findings = Vec::new();
         for m in measured {
-            let mut add = |what: &str, of: fn(&Run) -> f64| {
+            let mut add = |what: &str, of: fn(&SimulationRun) -> f64| {
                 let quantity = format!("{}: {what}", m.label);
                 findings.push(Finding::new(quantity, "not printed", of_runs(m, of)));
             };

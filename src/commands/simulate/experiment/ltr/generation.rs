@@ -1,7 +1,7 @@
 //! Synthetic data generation: the first answers of many prompts.
 
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::Run;
+use trail_simulator::SimulationRun;
 
 use super::super::curves::{distributions, of_runs};
 use super::super::{Experiment, Finding, labelled};
@@ -15,13 +15,13 @@ const WANTED: usize = 1000;
 const LIMIT_S: f64 = 300.0;
 
 /// Time until [`WANTED`] requests are answered, seconds.
-pub fn time_to_wanted(run: &Run) -> f64 {
+pub fn time_to_wanted(run: &SimulationRun) -> f64 {
     let mut ends: Vec<f64> = run.outcomes.iter().map(|outcome| outcome.latency_s).collect();
     ends.sort_by(f64::total_cmp);
     ends.get(WANTED - 1).copied().unwrap_or(f64::NAN)
 }
 
-fn answered(run: &Run) -> f64 {
+fn answered(run: &SimulationRun) -> f64 {
     run.outcomes.iter().filter(|outcome| outcome.latency_s <= LIMIT_S).count() as f64
 }
 

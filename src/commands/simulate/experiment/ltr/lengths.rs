@@ -1,7 +1,7 @@
 //! Distributions of the lengths.
 
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::{Noise, Run};
+use trail_simulator::{Noise, SimulationRun};
 
 use super::super::curves::{distributions, of_requests, of_runs};
 use super::super::{Experiment, Finding, labelled};
@@ -12,12 +12,12 @@ use crate::plot::Panel;
 /// Requests drawn, as in the paper.
 const DRAWN: usize = 10_000;
 
-fn mean_prompt(run: &Run) -> f64 {
+fn mean_prompt(run: &SimulationRun) -> f64 {
     let prompts = of_requests(run, |outcome| f64::from(outcome.prompt_tokens));
     prompts.iter().sum::<f64>() / prompts.len().max(1) as f64
 }
 
-fn mean_output(run: &Run) -> f64 {
+fn mean_output(run: &SimulationRun) -> f64 {
     run.tokens as f64 / run.outcomes.len().max(1) as f64
 }
 

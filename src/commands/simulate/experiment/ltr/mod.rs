@@ -21,7 +21,7 @@ pub use predictions::{FIG2B, TABLE3, TABLE7, TABLE9};
 pub use toy::FIG1;
 
 use super::Trial;
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 
 /// The paper's devices: Llama-3-8B on one A100-80GB, Llama-3-70B on eight.
 const SMALL: &str = "a100-80g:8b";
@@ -86,7 +86,7 @@ fn scenario(
         host_blocks: 4 * base.num_blocks,
         ..base
     };
-    let source = Source::Synthetic { dataset, noise: Arc::new(noise), requests };
+    let source = RequestSource::Synthetic { dataset, noise: Arc::new(noise), requests };
     Scenario { policy, pace, source, simulation: Simulation::new(scheduler, model) }
 }
 

@@ -26,8 +26,8 @@ pub const FIG2B: Experiment = Experiment {
     source: "Learning to Rank, figure 2b: Kendall's tau and latency",
     claim: "the higher tau, the lower the latency (no values)",
     conditions: "bursts of 2,000 requests of ShareGPT's assumed lengths, Llama-3-8B on an A100-80GB \
-                 (roofline), 256 sequences, 768 tokens a step; predictions are the lengths, of \
-                 which a share is shuffled until tau-b is met, as in the paper's code",
+                 (roofline), 256 sequences, 768 tokens a step; predictions are the lengths, \
+                 with a share shuffled until tau-b is met, as in the paper's code",
     grid: || {
         let of = |tau| burst("ranking", SMALL, (SHAREGPT.dataset, rank(tau)), policy(RANKING), tau);
         TAUS.map(of).into()
@@ -169,7 +169,7 @@ pub const TABLE9: Experiment = Experiment {
                  (roofline), 256 sequences, 768 tokens a step; predictions are the bundled probe's \
                  recorded ones, resampled by length: from the prompt once (ltr), or the remaining \
                  tokens every 50 (isrtf) or every token (trail with c = 1, no options). The paper's \
-                 re-prediction is that of its own ranking model, whose quality is not printed",
+                 re-prediction is that of the ranking model, whose quality is not printed",
     grid: || {
         let policies = [policy(RANKING), policy("isrtf:50"), PolicyKind::Trail(Trail::paper(1.0))];
         let mut grid = Vec::new();

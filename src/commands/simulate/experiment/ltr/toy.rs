@@ -1,7 +1,7 @@
 //! The example of three requests.
 
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::Run;
+use trail_simulator::SimulationRun;
 
 use super::super::{Experiment, Finding, Trial, example, labelled};
 use crate::plot::{Curve, Panel};
@@ -28,7 +28,7 @@ pub const FIG1: Experiment = Experiment {
         ]
     },
     panels: |measured| {
-        let points = |run: &Run| -> Vec<(f64, f64)> {
+        let points = |run: &SimulationRun| -> Vec<(f64, f64)> {
             let all = (1..).zip(&run.outcomes);
             all.map(|(number, outcome)| (f64::from(number), outcome.token_latency_s())).collect()
         };

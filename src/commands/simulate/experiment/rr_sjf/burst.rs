@@ -1,15 +1,14 @@
 //! Figures 3, 4 and 9: four policies in a burst.
 
 use super::{
-    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, Run, TTFT, Time, Trial, WIDE,
-    labelled, policies, quantile_ratios, scenario, scenario_of,
+    Curve, E2EL, Experiment, Finding, Measured, Pace, Panel, SimulationRun, TTFT, Time, Trial,
+    WIDE, labelled, policies, quantile_ratios, scenario, scenario_of,
 };
 
 const CONDITIONS: &str = "1,000 requests at once, true lengths (log-normal, median 850, 42 % at the \
     cap of 1,024: assumed), slices of 5 tokens, Llama-3.2-1B on an L4 (roofline), 256 sequences, 512 \
     tokens a step; the KV of a preempted request stays while it fits (461k tokens), where the \
-    paper's vLLM recomputes it; wide: lengths of which half are at the cap and a quarter below 100 \
-    tokens";
+    paper's vLLM recomputes it; wide: half of the lengths are at the cap, a quarter below 100 tokens";
 
 fn grid() -> Vec<Trial> {
     let trial = |(label, policy): (&str, _)| Trial {
@@ -118,7 +117,7 @@ pub const FIG4: Experiment = Experiment {
 const BINS: usize = 30;
 
 /// Share of requests by E2EL, %; all on one scale up to `longest` seconds.
-fn histogram(run: &Run, longest: f64) -> Vec<(f64, f64)> {
+fn histogram(run: &SimulationRun, longest: f64) -> Vec<(f64, f64)> {
     let mut counts = [0u32; BINS];
     for outcome in &run.outcomes {
         counts[((E2EL(outcome) / longest * BINS as f64) as usize).min(BINS - 1)] += 1;

@@ -13,10 +13,10 @@ use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::{Rr, RrSjf};
 use trail_simulator::arrivals::Lengths;
-use trail_simulator::{Dataset, Noise, Outcome, Run, Simulation, StepModel};
+use trail_simulator::{Dataset, JobOutcome, Noise, Simulation, SimulationRun, StepModel};
 
 use super::{Experiment, Finding, Measured, Trial, labelled};
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 use crate::plot::{Curve, Panel};
 
 pub use burst::{FIG3, FIG4, FIG9};
@@ -42,7 +42,7 @@ fn scenario_of(dataset: Dataset, policy: PolicyKind, pace: Pace, sigma: f64) -> 
     Scenario {
         policy,
         pace,
-        source: Source::Synthetic { dataset, noise, requests: REQUESTS },
+        source: RequestSource::Synthetic { dataset, noise, requests: REQUESTS },
         simulation: Simulation::new(scheduler, model),
     }
 }
@@ -66,7 +66,7 @@ const WIDE: Dataset = Dataset {
 };
 
 /// A time of a request.
-type Time = fn(&Outcome) -> f64;
+type Time = fn(&JobOutcome) -> f64;
 
 /// Time to first token.
 const TTFT: Time = |outcome| outcome.ttft_s;
@@ -76,7 +76,7 @@ const E2EL: Time = |outcome| outcome.latency_s;
 
 /// A quantile of one time, by seed; 1 for the maximum.
 fn quantiles(measured: &Measured, time: Time, p: f64) -> Vec<f64> {
-    let of = |run: &Run| Sorted::of(run.outcomes.iter().map(time)).nearest_rank(p);
+    let of = |run: &SimulationRun| Sorted::of(run.outcomes.iter().map(time)).nearest_rank(p);
     measured.runs.iter().map(|(_, run)| of(run)).collect()
 }
 

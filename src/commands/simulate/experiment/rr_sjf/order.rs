@@ -10,7 +10,7 @@ const LENGTHS: [u32; 4] = [12, 4, 9, 7];
 
 /// The requests by ascending time, as the digits of a number, by seed.
 fn order(measured: &Measured, time: Time) -> Vec<f64> {
-    let digits = |run: &trail_simulator::Run| {
+    let digits = |run: &trail_simulator::SimulationRun| {
         let mut outcomes = run.outcomes.clone();
         outcomes.sort_by(|a, b| time(a).total_cmp(&time(b)));
         outcomes.iter().fold(0.0, |number, outcome| 10.0 * number + outcome.id as f64)

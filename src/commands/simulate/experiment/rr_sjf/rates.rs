@@ -51,11 +51,11 @@ pub const FIG8: Experiment = Experiment {
             let ours = of("RR-SJF", load, 0.5);
             let fcfs = ratio(&of("FCFS", load, 0.5), &ours);
             let sjf = ratio(&ours, &of("SJF", load, 0.5));
-            let most = ratio(&of("RR-SJF", load, 1.0), &of("SJF", load, 0.6));
+            let max = ratio(&of("RR-SJF", load, 1.0), &of("SJF", load, 0.6));
             let name = |of: &str| format!("load {load}: {of}");
             findings.push(Finding::new(name("median TTFT, FCFS / RR-SJF"), "nearly 10", fcfs));
             findings.push(Finding::new(name("median TTFT, RR-SJF / SJF"), "above 1", sjf));
-            findings.push(Finding::new(name("RR-SJF's largest / SJF's p60"), "about 1", most));
+            findings.push(Finding::new(name("RR-SJF's largest / SJF's p60"), "about 1", max));
         }
         findings
     },

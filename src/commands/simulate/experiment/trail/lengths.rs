@@ -2,7 +2,7 @@
 
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::Run;
+use trail_simulator::SimulationRun;
 
 use super::super::curves::{of_requests, of_runs};
 use super::super::{Experiment, Finding, Measured, Trial};
@@ -24,7 +24,7 @@ const QUANTILES: [(f64, &str); 5] =
 const BIN_TOKENS: f64 = 51.2;
 
 /// Share of output lengths in `bin`.
-fn bin_share(run: &Run, bin: usize) -> f64 {
+fn bin_share(run: &SimulationRun, bin: usize) -> f64 {
     let inside = run
         .outcomes
         .iter()
@@ -32,7 +32,7 @@ fn bin_share(run: &Run, bin: usize) -> f64 {
     inside.count() as f64 / run.outcomes.len().max(1) as f64
 }
 
-fn lengths(run: &Run) -> Vec<f64> {
+fn lengths(run: &SimulationRun) -> Vec<f64> {
     of_requests(run, |outcome| f64::from(outcome.output_tokens))
 }
 
@@ -78,7 +78,7 @@ pub const FIG9: Experiment = Experiment {
     conditions: CONDITIONS,
     grid: drawn,
     read: |measured| {
-        let mean = |run: &Run| run.tokens as f64 / run.outcomes.len().max(1) as f64;
+        let mean = |run: &SimulationRun| run.tokens as f64 / run.outcomes.len().max(1) as f64;
         let mut findings =
             vec![Finding::new("mean length, tokens", "265", of_runs(&measured[0], mean))];
         for (percent, tokens) in QUANTILES {

@@ -20,7 +20,7 @@ pub use memory::FIG5;
 pub use theory::FIG8;
 
 use super::Trial;
-use crate::commands::simulate::scenario::{Pace, Scenario, Source};
+use crate::commands::simulate::scenario::{Pace, RequestSource, Scenario};
 
 /// TRAIL as in the paper.
 fn paper(c: f32) -> PolicyKind {
@@ -41,7 +41,7 @@ fn scenario(model: &str, policy: PolicyKind, pace: Pace, requests: usize) -> Sce
     Scenario {
         policy,
         pace,
-        source: Source::Synthetic { dataset, noise, requests },
+        source: RequestSource::Synthetic { dataset, noise, requests },
         simulation: Simulation::new(scheduler, model),
     }
 }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{Body, Opcode, Shape, lane};
+use super::{Body, Opcode, OperandShape, lane};
 use crate::exec::Cx;
 use crate::exec::lanes::{LANES, Lane, bits2};
 use crate::ptx::program::{Handler, Inst, Scalar, Slot};
@@ -17,7 +17,7 @@ const COMPARISONS: [&str; 18] = [
 /// How `setp` combines its result with a predicate: `Inst::imm`.
 const COMBINE: [&str; 3] = ["and", "or", "xor"];
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     let is_set = opcode.name == "set";
     if opcode.name != "setp" && !is_set {
         return None;
@@ -37,7 +37,12 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
             _ => return None,
         };
         let body = Body::Set(function(comparison, ty)?);
-        return Some(Shape { body, targets: vec![result], sources: vec![ty, ty], constant: yes });
+        return Some(OperandShape {
+            body,
+            targets: vec![result],
+            sources: vec![ty, ty],
+            constant: yes,
+        });
     }
     let mut sources = vec![ty, ty];
     if combine.is_some() {
@@ -47,7 +52,7 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
         Some(run) => Body::Lanes(run),
         None => Body::Compare(function(comparison, ty)?),
     };
-    Some(Shape { body, targets: vec![Ty::Pred], sources, constant })
+    Some(OperandShape { body, targets: vec![Ty::Pred], sources, constant })
 }
 
 /// `setp`'s result from the comparison's bits: combined with source 2, and its opposite for a

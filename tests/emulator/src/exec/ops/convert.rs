@@ -3,10 +3,10 @@
 use half::{bf16, f16};
 
 use super::rounding::{Mode, bf16_nearest, f16_nearest, flush, saturate, to_bf16, to_f16, to_f32};
-use super::{Body, Opcode, Shape, lane, many};
+use super::{Body, Opcode, OperandShape, lane, many};
 use crate::ptx::types::Ty;
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     let &[to, from] = opcode.types.as_slice() else { return None };
     if opcode.name != "cvt" {
         return None;
@@ -14,7 +14,7 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let rounding = opcode.take_any(&["rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp"]);
     let (ftz, sat, relu) = (opcode.take("ftz"), opcode.take("sat"), opcode.take("relu"));
     let mode = Mode::parse(rounding.unwrap_or("rn"));
-    let one = |run: Body| Some(Shape::new(run, to, &[from]));
+    let one = |run: Body| Some(OperandShape::new(run, to, &[from]));
     if matches!(to, Ty::BF16x2 | Ty::F16x2) {
         return (from == Ty::F32 && !sat).then(|| packed(to, mode, relu)).flatten();
     }
@@ -73,7 +73,7 @@ fn to_tf32(value: f32) -> u32 {
 }
 
 /// `cvt.rn.bf16x2.f32 d, high, low`
-fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
+fn packed(to: Ty, mode: Mode, relu: bool) -> Option<OperandShape> {
     let run = match (to, mode, relu) {
         (Ty::BF16x2, Mode::Nearest, false) => {
             many!(f32, f32 => u32, |a, b| bf16_nearest(a) << 16 | bf16_nearest(b))
@@ -101,7 +101,7 @@ fn packed(to: Ty, mode: Mode, relu: bool) -> Option<Shape> {
         }),
         _ => return None,
     };
-    Some(Shape::new(run, to, &[Ty::F32, Ty::F32]))
+    Some(OperandShape::new(run, to, &[Ty::F32, Ty::F32]))
 }
 
 /// Conversion between integers, by way of i128, which holds all values.

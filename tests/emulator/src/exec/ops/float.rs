@@ -1,13 +1,13 @@
-//! f32 and f64 arithmetic. What PTX calls approximate is computed with the host's functions and is
+//! f32 and f64 arithmetic. What PTX calls approximate is computed with functions of the host and is
 //! closer to the true value than a device's; `.ftz` flushes operands and result.
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
-use super::{Body, Opcode, Shape, lane, many};
+use super::{Body, Opcode, OperandShape, lane, many};
 use crate::ptx::types::Ty;
 #[cfg(target_arch = "x86_64")]
 use crate::{exec::Cx, exec::lanes::map3, ptx::program::Inst};
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     match (opcode.types.as_slice(), opcode.name.as_str()) {
         (&[Ty::F64], "rcp" | "sqrt" | "rsqrt") => double_special(opcode),
         (&[Ty::F64], _) => double(opcode),
@@ -51,7 +51,7 @@ macro_rules! rounded {
     };
 }
 
-fn single(opcode: &mut Opcode) -> Option<Shape> {
+fn single(opcode: &mut Opcode) -> Option<OperandShape> {
     let name = opcode.name.clone();
     if !matches!(
         name.as_str(),
@@ -90,7 +90,7 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
             ),
             "mul" => rounded!(mode, ftz, sat, (a, b), (f32, f32), |a: f32, b: f32| a * b, product),
             "fma" | "mad" if mode == Mode::Nearest && !ftz && !sat => {
-                return Some(Shape::uniform(fused(), Ty::F32, 3));
+                return Some(OperandShape::uniform(fused(), Ty::F32, 3));
             }
             "fma" | "mad" => {
                 rounded!(
@@ -121,19 +121,19 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
             {
                 f32::NAN
             } else {
-                most(a, b)
+                max(a, b)
             }),
             "min" => variants!(many, ftz, sat, (a, b), (f32, f32), least),
-            "max" => variants!(many, ftz, sat, (a, b), (f32, f32), most),
+            "max" => variants!(many, ftz, sat, (a, b), (f32, f32), max),
             "abs" => {
-                return Some(Shape::uniform(
+                return Some(OperandShape::uniform(
                     variants!(many, ftz, sat, (a), (f32), |a: f32| a.abs()),
                     Ty::F32,
                     1,
                 ));
             }
             "neg" => {
-                return Some(Shape::uniform(
+                return Some(OperandShape::uniform(
                     variants!(many, ftz, sat, (a), (f32), |a: f32| -a),
                     Ty::F32,
                     1,
@@ -144,7 +144,7 @@ fn single(opcode: &mut Opcode) -> Option<Shape> {
             _ => return None,
         };
     let sources = if matches!(name.as_str(), "fma" | "mad") { 3 } else { 2 };
-    Some(Shape::uniform(run, Ty::F32, sources))
+    Some(OperandShape::uniform(run, Ty::F32, sources))
 }
 
 #[inline(always)]
@@ -177,7 +177,7 @@ fn least(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn most(a: f32, b: f32) -> f32 {
+fn max(a: f32, b: f32) -> f32 {
     if a > b || b.is_nan() {
         a
     } else if a == b {
@@ -187,7 +187,7 @@ fn most(a: f32, b: f32) -> f32 {
     }
 }
 
-/// `fma.rn.f32`: by the host's instruction where it has one.
+/// `fma.rn.f32`: by the instruction of the host where it has one.
 fn fused() -> Body {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx2") {
@@ -203,7 +203,7 @@ fn fused_avx2(cx: &mut Cx<'_>, i: &Inst, mask: u32) {
     map3::<f32, f32, f32, f32>(cx, i, mask, |a, b, c| a.mul_add(b, c));
 }
 
-fn special(opcode: &mut Opcode) -> Option<Shape> {
+fn special(opcode: &mut Opcode) -> Option<OperandShape> {
     let ftz_given = opcode.take("ftz");
     let approximate = opcode.take("approx");
     let mode = opcode.take_any(&["rn", "rz", "rm", "rp"]);
@@ -224,10 +224,10 @@ fn special(opcode: &mut Opcode) -> Option<Shape> {
         "sqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
         _ => return None,
     };
-    Some(Shape::uniform(run, Ty::F32, 1))
+    Some(OperandShape::uniform(run, Ty::F32, 1))
 }
 
-fn double_special(opcode: &mut Opcode) -> Option<Shape> {
+fn double_special(opcode: &mut Opcode) -> Option<OperandShape> {
     opcode.take_any(&["rn", "approx"])?;
     opcode.take("ftz");
     let run = match opcode.name.as_str() {
@@ -235,13 +235,13 @@ fn double_special(opcode: &mut Opcode) -> Option<Shape> {
         "sqrt" => lane!(f64 => f64, |a| a.sqrt()),
         _ => lane!(f64 => f64, |a| 1.0 / a.sqrt()),
     };
-    Some(Shape::uniform(run, Ty::F64, 1))
+    Some(OperandShape::uniform(run, Ty::F64, 1))
 }
 
 /// f64, to nearest only.
-fn double(opcode: &mut Opcode) -> Option<Shape> {
+fn double(opcode: &mut Opcode) -> Option<OperandShape> {
     opcode.take("rn");
-    let two = |run| Some(Shape::uniform(run, Ty::F64, 2));
+    let two = |run| Some(OperandShape::uniform(run, Ty::F64, 2));
     match opcode.name.as_str() {
         "add" => two(lane!(f64, f64 => f64, |a, b| a + b)),
         "sub" => two(lane!(f64, f64 => f64, |a, b| a - b)),
@@ -250,16 +250,18 @@ fn double(opcode: &mut Opcode) -> Option<Shape> {
         "min" => two(lane!(f64, f64 => f64, |a, b| if a < b || b.is_nan() { a } else { b })),
         "max" => two(lane!(f64, f64 => f64, |a, b| if a > b || b.is_nan() { a } else { b })),
         "copysign" => two(lane!(f64, f64 => f64, |a, b| b.copysign(a))),
-        "abs" => Some(Shape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
-        "neg" => Some(Shape::uniform(lane!(f64 => f64, |a| -a), Ty::F64, 1)),
-        "fma" | "mad" => {
-            Some(Shape::uniform(lane!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)), Ty::F64, 3))
-        }
+        "abs" => Some(OperandShape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
+        "neg" => Some(OperandShape::uniform(lane!(f64 => f64, |a| -a), Ty::F64, 1)),
+        "fma" | "mad" => Some(OperandShape::uniform(
+            lane!(f64, f64, f64 => f64, |a, b, c| a.mul_add(b, c)),
+            Ty::F64,
+            3,
+        )),
         _ => None,
     }
 }
 
-fn testp(opcode: &mut Opcode) -> Option<Shape> {
+fn testp(opcode: &mut Opcode) -> Option<OperandShape> {
     let body = match opcode.take_any(&[
         "finite",
         "infinite",
@@ -275,5 +277,5 @@ fn testp(opcode: &mut Opcode) -> Option<Shape> {
         "normal" => lane!(f32 => bool, |a: f32| a.is_normal()),
         _ => lane!(f32 => bool, |a: f32| a.is_subnormal()),
     };
-    Some(Shape::new(body, Ty::Pred, &[Ty::F32]))
+    Some(OperandShape::new(body, Ty::Pred, &[Ty::F32]))
 }

@@ -4,11 +4,11 @@
 use half::f16;
 
 use super::rounding::{Mode, odd, to_bf16, to_f16, two_sum};
-use super::{Body, Opcode, Shape, lane};
+use super::{Body, Opcode, OperandShape, lane};
 use crate::exec::atomics::halves;
 use crate::ptx::types::Ty;
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     let &[ty] = opcode.types.as_slice() else { return None };
     if !matches!(ty, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2) {
         return None;
@@ -18,13 +18,13 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
     let (relu, _, nan) = (opcode.take("relu"), opcode.take("ftz"), opcode.take("NaN"));
     let name = opcode.name.clone();
     match name.as_str() {
-        "neg" => Some(Shape::uniform(sign(ty, true), ty, 1)),
-        "abs" => Some(Shape::uniform(sign(ty, false), ty, 1)),
-        "ex2" | "tanh" => Some(Shape::uniform(function(&name, ty)?, ty, 1)),
-        "fma" => Some(Shape::uniform(fused(ty, relu), ty, 3)),
+        "neg" => Some(OperandShape::uniform(sign(ty, true), ty, 1)),
+        "abs" => Some(OperandShape::uniform(sign(ty, false), ty, 1)),
+        "ex2" | "tanh" => Some(OperandShape::uniform(function(&name, ty)?, ty, 1)),
+        "fma" => Some(OperandShape::uniform(fused(ty, relu), ty, 3)),
         "min" | "max" if nan => None,
         "add" | "sub" | "mul" | "min" | "max" if !relu => {
-            Some(Shape::uniform(two(&name, ty)?, ty, 2))
+            Some(OperandShape::uniform(two(&name, ty)?, ty, 2))
         }
         _ => None,
     }

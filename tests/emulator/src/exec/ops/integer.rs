@@ -1,9 +1,9 @@
 //! Integer arithmetic.
 
-use super::{Body, Opcode, Shape, lane, many};
+use super::{Body, Opcode, OperandShape, lane, many};
 use crate::ptx::types::Ty;
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     let ty = opcode.ty(0)?;
     if opcode.types.len() != 1 {
         return None;
@@ -25,13 +25,13 @@ pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
                     return None;
                 }
             };
-            Some(Shape::uniform(run, ty, 2))
+            Some(OperandShape::uniform(run, ty, 2))
         }
         _ => one(&name, ty)
-            .map(|run| Shape::uniform(run, ty, 1))
-            .or_else(|| two(&name, ty).map(|run| Shape::uniform(run, ty, 2)))
-            .or_else(|| shift(&name, ty).map(|run| Shape::new(run, ty, &[ty, Ty::U32])))
-            .or_else(|| count(&name, ty).map(|run| Shape::new(run, Ty::U32, &[ty])))
+            .map(|run| OperandShape::uniform(run, ty, 1))
+            .or_else(|| two(&name, ty).map(|run| OperandShape::uniform(run, ty, 2)))
+            .or_else(|| shift(&name, ty).map(|run| OperandShape::new(run, ty, &[ty, Ty::U32])))
+            .or_else(|| count(&name, ty).map(|run| OperandShape::new(run, Ty::U32, &[ty])))
             .or_else(|| field(opcode, &name, ty))
             .or_else(|| (name == "sad").then(|| sad(ty)).flatten()),
     }
@@ -133,7 +133,7 @@ fn count(name: &str, ty: Ty) -> Option<Body> {
 }
 
 /// `mul.lo`, `mul.hi`, `mul.wide` and the `mad` of each.
-fn product(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
+fn product(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<OperandShape> {
     let part = opcode.take_any(&["lo", "hi", "wide"])?;
     let wide = match ty {
         Ty::U16 => Ty::U32,
@@ -207,20 +207,20 @@ fn product(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
     if name == "mad" {
         sources.push(result);
     }
-    Some(Shape::new(run, result, &sources))
+    Some(OperandShape::new(run, result, &sources))
 }
 
-fn product24(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
+fn product24(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<OperandShape> {
     if !opcode.take("lo") {
         return None;
     }
     Some(match (name, ty) {
-        ("mul24", Ty::U32) => Shape::uniform(
+        ("mul24", Ty::U32) => OperandShape::uniform(
             lane!(u32, u32 => u32, |a, b| (a & 0xFF_FFFF).wrapping_mul(b & 0xFF_FFFF)),
             ty,
             2,
         ),
-        ("mul24", Ty::S32) => Shape::uniform(
+        ("mul24", Ty::S32) => OperandShape::uniform(
             lane!(i32, i32 => i32, |a, b| (a << 8 >> 8).wrapping_mul(b << 8 >> 8)),
             ty,
             2,
@@ -229,17 +229,17 @@ fn product24(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
     })
 }
 
-fn sad(ty: Ty) -> Option<Shape> {
+fn sad(ty: Ty) -> Option<OperandShape> {
     let run = match ty {
         Ty::U32 => lane!(u32, u32, u32 => u32, |a, b, c| c.wrapping_add(a.abs_diff(b))),
         Ty::S32 => lane!(i32, i32, u32 => u32, |a, b, c| c.wrapping_add(a.abs_diff(b))),
         _ => return None,
     };
-    Some(Shape::uniform(run, ty, 3))
+    Some(OperandShape::uniform(run, ty, 3))
 }
 
 /// Bit fields and the like.
-fn field(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
+fn field(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<OperandShape> {
     let four = Body::Lanes(|cx, i, mask| {
         let read = |at: usize| cx.warp.registers.narrow[i.s[at].index()];
         let (a, b, position, length) = (read(0), read(1), read(2), read(3));
@@ -257,28 +257,28 @@ fn field(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
         crate::exec::memory::blend(&mut cx.warp.registers.wide[i.d[0].index()], &values, mask);
     });
     Some(match (name, ty) {
-        ("bfe", Ty::U32) => Shape::new(
+        ("bfe", Ty::U32) => OperandShape::new(
             lane!(u32, u32, u32 => u32, |a, p, l| extract(u64::from(a), p, l, 32) as u32),
             ty,
             &[ty, Ty::U32, Ty::U32],
         ),
-        ("bfe", Ty::S32) => Shape::new(
+        ("bfe", Ty::S32) => OperandShape::new(
             lane!(i32, u32, u32 => i32, |a, p, l| extract_signed(i64::from(a), p, l, 32) as i32),
             ty,
             &[ty, Ty::U32, Ty::U32],
         ),
-        ("bfe", Ty::U64) => Shape::new(
+        ("bfe", Ty::U64) => OperandShape::new(
             lane!(u64, u32, u32 => u64, |a, p, l| extract(a, p, l, 64)),
             ty,
             &[ty, Ty::U32, Ty::U32],
         ),
-        ("bfe", Ty::S64) => Shape::new(
+        ("bfe", Ty::S64) => OperandShape::new(
             lane!(i64, u32, u32 => i64, |a, p, l| extract_signed(a, p, l, 64)),
             ty,
             &[ty, Ty::U32, Ty::U32],
         ),
-        ("bfi", Ty::B32) => Shape::new(four, ty, &[ty, ty, Ty::U32, Ty::U32]),
-        ("bfi", Ty::B64) => Shape::new(four_wide, ty, &[ty, ty, Ty::U32, Ty::U32]),
+        ("bfi", Ty::B32) => OperandShape::new(four, ty, &[ty, ty, Ty::U32, Ty::U32]),
+        ("bfi", Ty::B64) => OperandShape::new(four_wide, ty, &[ty, ty, Ty::U32, Ty::U32]),
         ("bfind", _) => {
             let shifted = opcode.take("shiftamt");
             let run = match (ty, shifted) {
@@ -299,7 +299,7 @@ fn field(opcode: &mut Opcode, name: &str, ty: Ty) -> Option<Shape> {
                 }
                 _ => return None,
             };
-            Shape::new(run, Ty::U32, &[ty])
+            OperandShape::new(run, Ty::U32, &[ty])
         }
         ("fns", _) => return None,
         ("dp4a", _) => return None,

@@ -1,33 +1,32 @@
 //! Bitwise logic, moves, selects, permutes, and the same on predicates.
 
-use super::{Body, Opcode, Shape, lane, many};
+use super::{Body, Opcode, OperandShape, lane, many};
 use crate::exec::lanes::{LANES, Lane};
 use crate::exec::memory::blend;
 use crate::ptx::types::{Class, Ty};
 
-pub(super) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(super) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     let ty = opcode.ty(0)?;
     if opcode.types.len() == 2 {
         return (opcode.name == "slct").then(|| slct(opcode)).flatten();
     }
     let name = opcode.name.clone();
     if let Some(run) = predicates(&name, ty) {
-        return Some(Shape::uniform(
+        return Some(OperandShape::uniform(
             run,
             ty,
             if matches!(name.as_str(), "not" | "mov") { 1 } else { 2 },
         ));
     }
     match name.as_str() {
-        "mov" => Some(Shape::uniform(mov(ty), ty, 1)),
-        "not" => one(ty).map(|run| Shape::uniform(run, ty, 1)),
-        "cnot" => {
-            (ty == Ty::B32).then(|| Shape::uniform(lane!(u32 => u32, |a| u32::from(a == 0)), ty, 1))
-        }
-        "and" | "or" | "xor" => two(&name, ty).map(|run| Shape::uniform(run, ty, 2)),
-        "selp" => Some(Shape::new(selp(ty), ty, &[ty, ty, Ty::Pred])),
+        "mov" => Some(OperandShape::uniform(mov(ty), ty, 1)),
+        "not" => one(ty).map(|run| OperandShape::uniform(run, ty, 1)),
+        "cnot" => (ty == Ty::B32)
+            .then(|| OperandShape::uniform(lane!(u32 => u32, |a| u32::from(a == 0)), ty, 1)),
+        "and" | "or" | "xor" => two(&name, ty).map(|run| OperandShape::uniform(run, ty, 2)),
+        "selp" => Some(OperandShape::new(selp(ty), ty, &[ty, ty, Ty::Pred])),
         "prmt" => prmt(opcode),
-        "lop3" => (ty == Ty::B32).then(|| Shape::uniform(lop3(), ty, 4)),
+        "lop3" => (ty == Ty::B32).then(|| OperandShape::uniform(lop3(), ty, 4)),
         "shf" => shf(opcode),
         _ => None,
     }
@@ -126,7 +125,7 @@ fn selp(ty: Ty) -> Body {
     }
 }
 
-fn slct(opcode: &mut Opcode) -> Option<Shape> {
+fn slct(opcode: &mut Opcode) -> Option<OperandShape> {
     let (ty, by) = (opcode.ty(0)?, opcode.ty(1)?);
     let run = match (ty.bytes(), by) {
         (4, Ty::S32) => lane!(u32, u32, i32 => u32, |a, b, c| if c >= 0 { a } else { b }),
@@ -135,7 +134,7 @@ fn slct(opcode: &mut Opcode) -> Option<Shape> {
         (8, Ty::F32) => lane!(u64, u64, f32 => u64, |a, b, c| if c >= 0.0 { a } else { b }),
         _ => return None,
     };
-    Some(Shape::new(run, ty, &[ty, ty, by]))
+    Some(OperandShape::new(run, ty, &[ty, ty, by]))
 }
 
 fn lop3() -> Body {
@@ -155,7 +154,7 @@ fn lop3() -> Body {
     })
 }
 
-fn shf(opcode: &mut Opcode) -> Option<Shape> {
+fn shf(opcode: &mut Opcode) -> Option<OperandShape> {
     let (left, wrap) =
         (opcode.take_any(&["l", "r"])? == "l", opcode.take_any(&["wrap", "clamp"])? == "wrap");
     let run = match (left, wrap) {
@@ -176,10 +175,10 @@ fn shf(opcode: &mut Opcode) -> Option<Shape> {
                 |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32)
         }
     };
-    (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))
+    (opcode.ty(0) == Some(Ty::B32)).then(|| OperandShape::uniform(run, Ty::B32, 3))
 }
 
-fn prmt(opcode: &mut Opcode) -> Option<Shape> {
+fn prmt(opcode: &mut Opcode) -> Option<OperandShape> {
     let run = match opcode.take_any(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]) {
         None => many!(u32, u32, u32 => u32, permute),
         Some("f4e") => {
@@ -194,7 +193,7 @@ fn prmt(opcode: &mut Opcode) -> Option<Shape> {
         }
         Some(_) => return None,
     };
-    (opcode.ty(0) == Some(Ty::B32)).then(|| Shape::uniform(run, Ty::B32, 3))
+    (opcode.ty(0) == Some(Ty::B32)).then(|| OperandShape::uniform(run, Ty::B32, 3))
 }
 
 /// Four bytes picked from eight; bit 3 of a selector spreads the byte's sign instead.

@@ -158,7 +158,7 @@ bits! {
 }
 
 /// A body and the types of the operands it expects.
-pub(crate) struct Shape {
+pub(crate) struct OperandShape {
     pub(crate) body: Body,
     pub(crate) targets: Vec<Ty>,
     pub(crate) sources: Vec<Ty>,
@@ -166,19 +166,19 @@ pub(crate) struct Shape {
     pub(crate) constant: i64,
 }
 
-impl Shape {
+impl OperandShape {
     /// All operands of one type.
-    fn uniform(body: Body, ty: Ty, sources: usize) -> Shape {
-        Shape { body, targets: vec![ty], sources: vec![ty; sources], constant: 0 }
+    fn uniform(body: Body, ty: Ty, sources: usize) -> OperandShape {
+        OperandShape { body, targets: vec![ty], sources: vec![ty; sources], constant: 0 }
     }
 
-    fn new(body: Body, target: Ty, sources: &[Ty]) -> Shape {
-        Shape { body, targets: vec![target], sources: sources.to_vec(), constant: 0 }
+    fn new(body: Body, target: Ty, sources: &[Ty]) -> OperandShape {
+        OperandShape { body, targets: vec![target], sources: sources.to_vec(), constant: 0 }
     }
 }
 
 /// The shape of a register-to-register instruction; `None` when it is not supported.
-pub(crate) fn select(opcode: &mut Opcode) -> Option<Shape> {
+pub(crate) fn select(opcode: &mut Opcode) -> Option<OperandShape> {
     integer::select(opcode)
         .or_else(|| logic::select(opcode))
         .or_else(|| float::select(opcode))

@@ -1,4 +1,4 @@
-//! Rounding as IEEE 754 has it, for the modes that the host's instructions do not offer.
+//! Rounding as IEEE 754 has it, for the modes that the instructions of the host do not offer.
 
 use half::{bf16, f16};
 

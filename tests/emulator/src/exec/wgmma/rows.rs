@@ -67,8 +67,8 @@ impl Rows {
         Ok(words)
     }
 
-    /// Checks that `extent` rows and elements of each may be read now, and were last written before
-    /// the issue, of which the warp then knew: `known`.
+    /// Checks that `extent` rows and elements of each may be read now, and that the warp knew of
+    /// their last writes at the issue (`known`).
     pub(super) fn check(
         self,
         cx: &mut Cx<'_>,

@@ -108,7 +108,7 @@ impl Lower<'_> {
             Some("const") => Space::Const,
             Some("shared" | "shared::cta") => Space::Shared,
             Some("local") => Space::Local,
-            // Arguments of calls lie in local memory.
+            // Arguments of calls are in local memory.
             Some(_) if symbol.is_some_and(|symbol| symbol.place == Place::Local) => Space::Local,
             Some(_) => Space::Param,
         };

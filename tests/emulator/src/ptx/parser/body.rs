@@ -73,7 +73,7 @@ impl Body {
         self.scopes.iter().rev().find_map(|scope| scope.registers.get(name).copied())
     }
 
-    /// Gives a variable of an inner scope a name of its own.
+    /// Gives a variable of an inner scope a unique name.
     pub(super) fn unique(&mut self, name: &str) -> String {
         if self.scopes.len() <= 1 {
             return name.to_owned();

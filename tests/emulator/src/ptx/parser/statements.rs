@@ -5,7 +5,7 @@ use super::{Kind, Parser, Result};
 use crate::ptx::ast::{Operand, Statement};
 
 /// Most registers of a function: ptxas numbers virtual registers far below it.
-const MOST_REGISTERS: usize = 1 << 16;
+const MAX_REGISTERS: usize = 1 << 16;
 
 impl Parser {
     /// `{ ... }`, with its own names.
@@ -88,9 +88,9 @@ impl Parser {
             let name = self.word()?;
             if self.take_punct('<') {
                 let count = self.int()?;
-                let most = MOST_REGISTERS.saturating_sub(body.function.registers.len());
-                if count > most as u64 {
-                    return self.fail(format!("more than {MOST_REGISTERS} registers"));
+                let max = MAX_REGISTERS.saturating_sub(body.function.registers.len());
+                if count > max as u64 {
+                    return self.fail(format!("more than {MAX_REGISTERS} registers"));
                 }
                 for index in 0..count {
                     body.declare(format!("{name}{index}"), ty);

@@ -6,9 +6,9 @@ use crate::ptx::ast::{Function, Place, Variable};
 use crate::ptx::types::Ty;
 
 /// Most bytes of a variable: those of a window of generic addresses.
-const MOST_BYTES: u64 = crate::memory::WINDOW_BYTES;
+const MAX_BYTES: u64 = crate::memory::WINDOW_BYTES;
 /// Largest alignment of a variable.
-const MOST_ALIGN: u64 = 1 << 16;
+const MAX_ALIGN: u64 = 1 << 16;
 
 impl Parser {
     /// `.global .align 4 .u32 a = 3, b;`
@@ -77,11 +77,11 @@ impl Parser {
         }
         let element = ty.bytes();
         let size = count.and_then(|count| count.checked_mul(element * lanes));
-        let Some(size) = size.filter(|&size| size <= MOST_BYTES) else {
+        let Some(size) = size.filter(|&size| size <= MAX_BYTES) else {
             return self.fail(format!("`{name}` is larger than any memory"));
         };
-        if align > MOST_ALIGN {
-            return self.fail(format!("`{name}` is aligned to more than {MOST_ALIGN} bytes"));
+        if align > MAX_ALIGN {
+            return self.fail(format!("`{name}` is aligned to more than {MAX_ALIGN} bytes"));
         }
         let mut variable = Variable {
             name,

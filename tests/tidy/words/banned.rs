@@ -1,0 +1,110 @@
+//! The banned words, with their replacements.
+
+use crate::Violation;
+
+/// A banned word or phrase, in lower case.
+pub struct Banned {
+    /// The word, or the words of the phrase.
+    pub word: &'static str,
+    /// Replacement, as the message names it.
+    instead: &'static str,
+    /// Texts that the rule is about.
+    pub place: Place,
+    /// Path prefixes where the word is legitimate.
+    allowed: &'static [&'static str],
+}
+
+/// Texts that a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Comments, documents, literals and identifiers.
+    Everywhere,
+    /// Identifiers only.
+    Identifiers,
+}
+
+const fn everywhere(word: &'static str, instead: &'static str) -> Banned {
+    Banned { word, instead, place: Place::Everywhere, allowed: &[] }
+}
+
+/// A rule that the folders in [`PENDING`] do not follow yet.
+const fn pending(word: &'static str, instead: &'static str) -> Banned {
+    Banned { allowed: PENDING, ..everywhere(word, instead) }
+}
+
+const fn identifier(
+    word: &'static str,
+    instead: &'static str,
+    allowed: &'static [&'static str],
+) -> Banned {
+    Banned { word, instead, place: Place::Identifiers, allowed }
+}
+
+/// Folders to be mended: the CUDA side. Empty is the goal.
+pub const PENDING: &[&str] =
+    &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/cuda", "kernels/", "ptx/"];
+
+/// Places where a slot is no request index: of `BatchSlots`, a worker, a register of the emulator.
+#[rustfmt::skip]
+const NO_REQUEST_INDEX: &[&str] = &[
+    "runtime/src/cuda/", "runtime/tests/cuda", "benches/src/", "kernels/", "ptx/", "tests/emulator/",
+    "tests/loom/", "deploy/dynamo/", "simulator/examples/",
+];
+
+/// The banned words, in alphabetical order: those of all texts, then those of identifiers.
+#[rustfmt::skip]
+pub const BANNED: &[Banned] = &[
+    everywhere("anew", "\"again\""),
+    everywhere("at the host", "\"in host memory\" or \"on the host\""),
+    everywhere("by itself", "\"alone\", \"without ...\" or nothing"),
+    everywhere("comes by", "\"occurs\" or \"arrives through\""),
+    pending("company", "\"other requests\" or \"other rows\""),
+    everywhere("door", "queue, inbox or ring"),
+    everywhere("doors", "queues, inbox or rings"),
+    everywhere("for ever", "\"without bound\" or \"forever\""),
+    pending("if there is one", "\"if any\", \"if present\" or \"optional\""),
+    everywhere("is told", "\"receives\" or \"is notified of\""),
+    everywhere("lest", "\"so that ... not\""),
+    pending("lie in", "\"are in\""),
+    pending("lies in", "\"is in\""),
+    everywhere("mourner", "panic guard"),
+    everywhere("nobody", "name what does not: \"no thread\", \"no caller\""),
+    pending("of its own", "\"its own\", \"separate\" or \"dedicated\""),
+    everywhere("of them", "name what: \"two requests\", \"all blocks\""),
+    pending("of which", "\"whose\", \"where\" or two sentences"),
+    everywhere("seat", "batch index"),
+    everywhere("seats", "batch indices"),
+    everywhere("stand in", "\"emulator\" or \"substitute\""),
+    everywhere("stands for", "\"means\" or \"represents\""),
+    pending("the host's", "\"host\" as an adjective: \"host memory\""),
+    everywhere("twin", "reference"),
+    everywhere("twins", "references"),
+    everywhere("under way", "\"in flight\" or \"in progress\""),
+    pending("who would", "\"requests that would\""),
+    everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
+    identifier("doing", "operation", &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/"]),
+    identifier("how", "sampling parameters, or the noun that it is", &[]),
+    identifier("hows", "sampling parameters", &[]),
+    identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
+    identifier("marks", "events, trace points or token counts", &[]),
+    identifier("most", "max or MAX_", PENDING),
+    identifier("said", "predicted, output, message", PENDING),
+    identifier("slot", "request index or batch index", NO_REQUEST_INDEX),
+    identifier("slots", "request indices, or max_running", NO_REQUEST_INDEX),
+    identifier("ticket", "request status", &[]),
+    identifier("told", "name the message", PENDING),
+    identifier("took", "elapsed", PENDING),
+];
+
+impl Banned {
+    /// Returns true if the word is legitimate in the file at `path`.
+    pub fn allows(&self, path: &str) -> bool {
+        self.allowed.iter().any(|prefix| path.starts_with(prefix))
+    }
+
+    /// The violation at `line` of the file at `path`.
+    pub fn violation(&self, path: &str, line: usize) -> Violation {
+        let message = format!("banned word \"{}\": write {}", self.word, self.instead);
+        Violation::new(path, line, message)
+    }
+}
