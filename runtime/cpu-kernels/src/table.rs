@@ -135,8 +135,8 @@ impl Kernels {
         unsafe { (self.product)(operands) }
     }
 
-    /// `out = x / sqrt(mean(x^2) + eps) * weight`, packed. `x` and `weight` are `[hidden]`, `out` is
-    /// `[Packing::stride(hidden)]`; its padding is zeroed.
+    /// `out = x / sqrt(mean(x^2) + eps) * weight`, packed. `x` and `weight` are `[hidden]`, `out`
+    /// is `[Packing::stride(hidden)]`; its padding is zeroed.
     pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, packing: Packing, out: &mut [f32]) {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.rms_norm)(x, weight, eps, packing, out) }
