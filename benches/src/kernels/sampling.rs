@@ -29,7 +29,11 @@ pub fn sampling(config: &ModelConfig, chip: &Chip, max: MaxShape) -> Vec<Box<dyn
         let whole = sampling::sampling(rows, config.vocab_size, 1);
         let team = sampling::team(chip, rows, config.vocab_size);
         let teams = sampling::sampling(rows, config.vocab_size, team);
-        cases.push(Box::new(SamplerCase { op: "sample_greedy", plan: whole, params: greedy.clone() }));
+        cases.push(Box::new(SamplerCase {
+            op: "sample_greedy",
+            plan: whole,
+            params: greedy.clone(),
+        }));
         for plan in if team > 1 { vec![whole, teams] } else { vec![whole] } {
             cases.push(Box::new(SamplerCase { op: "sample_top_p", plan, params: top_p.clone() }));
         }

@@ -218,7 +218,7 @@ impl CudaBackend {
     /// From here on steps are launched kernel by kernel, with events that
     /// [`CudaBackend::step_times`] reads. No step may be in flight.
     pub fn trace(&mut self) -> Result<Anchor, CudaError> {
-        assert_eq!(self.launched, self.collected, "a step is under way");
+        assert_eq!(self.launched, self.collected, "a step is in flight");
         self.executor.start_trace()
     }
 

@@ -55,7 +55,7 @@ impl Context {
         let _ = result::ctx::synchronize();
     }
 
-    /// The parked error, if there is one; it counts as reported then.
+    /// The parked error, if any; it counts as reported then.
     pub(super) fn take_parked(&self) -> Option<CudaError> {
         let bindings = || {
             let code = self.driver.check_err().err()?;

@@ -76,7 +76,7 @@ impl Device {
             return Err(CudaError::Absent);
         }
         let context = CudaContext::new(ordinal).map_err(driver_error("opening the device"))?;
-        // SAFETY: this project orders its streams by events of its own; the bindings' own tracking
+        // SAFETY: this project orders its streams by its own events; the bindings' own tracking
         // would add events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
         let chip = read_chip(&context).map_err(driver_error("reading the device's attributes"))?;
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_driver_is_told_so() {
+    fn a_machine_without_a_driver_gets_a_message() {
         if !Device::is_present() {
             let error = Device::open(0).err().expect("no driver, no device");
             assert_eq!(error.to_string(), "no CUDA driver on this machine (libcuda was not found)");

@@ -103,7 +103,7 @@ impl Device {
         let context = self.shared();
         context.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the memory is freed once, by `Drop`; it is bytes, of which none is invalid.
+        // SAFETY: the memory is freed once, by `Drop`; every value of its bytes is valid.
         let host = unsafe { result::malloc_host(bytes.max(1), flags) };
         let host = host.map_err(|code| refused(code, bytes, what, false))?;
         let mut buffer =
@@ -186,7 +186,7 @@ impl PinnedBuffer {
         self.host
     }
 
-    /// The host's address of the first byte of `range`.
+    /// Host address of the first byte of `range`.
     ///
     /// # Panics
     /// If the range does not lie within the buffer.
@@ -198,7 +198,7 @@ impl PinnedBuffer {
 
     /// All bytes. The caller changes only bytes that no work in flight on the device reads.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is this buffer's alone, of which no value is invalid. Buffers that the
+        // SAFETY: the memory is this buffer's alone; each of its values is valid. Buffers that the
         // device writes are read by `load` and `read`, never by a slice that lives meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.host, self.bytes) }
     }

@@ -1,4 +1,4 @@
-//! The metadata of a step, on the device, and the host's copy of it: only what differs crosses the
+//! The metadata of a step, on the device, and its host copy: only what differs crosses the
 //! link.
 //!
 //! A word that is [`StepMetadata::set`] to what it already is costs a comparison. Others go as
@@ -20,7 +20,7 @@ const PARITIES: usize = 2;
 /// Words of a list before its first pair: how many there are, and one that keeps pairs aligned.
 const HEAD: usize = 2;
 
-/// The metadata's words on the device, and the host's copy.
+/// The metadata's words on the device, and their host copy.
 pub struct StepMetadata {
     /// `[words]` u32, zeros at first.
     device: DeviceBuffer,
@@ -38,7 +38,7 @@ pub struct StepMetadata {
 }
 
 impl StepMetadata {
-    /// A metadata of `words` words, of which a step usually changes no more than `capacity`.
+    /// Metadata of `words` words; a step usually changes no more than `capacity`.
     pub fn new(device: &Device, words: usize, capacity: usize) -> Result<StepMetadata, CudaError> {
         let capacity = capacity.clamp(1, words.max(1));
         let bytes = PARITIES * (HEAD + 2 * capacity) * 4;
@@ -61,7 +61,7 @@ impl StepMetadata {
         self.device.device_ptr().add(index)
     }
 
-    /// The host's value of word `index`.
+    /// The host value of word `index`.
     pub fn get(&self, index: usize) -> u32 {
         self.host[index]
     }

@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::time::{Duration, Instant};
 
-/// Looks at both clocks, of which the quickest counts.
+/// Pairs of readings of both clocks; the quickest pair counts.
 const LOOKS: usize = 16;
 /// Steps whose events are kept.
 const STEPS: usize = 2;
@@ -36,8 +36,8 @@ pub(super) enum TracePoint {
     Copied,
 }
 
-/// The device's clock against the host's: an event that was recorded between two looks at the
-/// host's clock.
+/// The device clock against the host clock: an event that was recorded between two
+/// readings of the host clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
     /// The device's time 0, give or take [`Anchor::error`].
@@ -86,7 +86,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Events for two steps, and where `stream`'s clock stands against the host's. Waits for what
+    /// Events for two steps, and the offset of `stream`'s clock to the host clock. Waits for what
     /// is on `stream`.
     pub(super) fn new(
         device: &Device,

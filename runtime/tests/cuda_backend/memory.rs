@@ -29,7 +29,7 @@ fn what_a_device_holds_is_freed_on_any_thread() {
 }
 
 #[test]
-fn too_little_memory_is_told_with_figures_and_help() {
+fn too_little_memory_is_reported_with_figures_and_help() {
     let session = trail_cuda_emulator::session();
     let device = Device::open(0).unwrap();
     let free = device.free_bytes().unwrap();
@@ -76,7 +76,7 @@ fn zeros_are_written_before_anybody_reads() {
 
 /// A lost device takes nothing back: that is said once, and nothing panics or counts as a leak.
 #[test]
-fn a_drop_that_fails_is_told_by_the_next_call() {
+fn a_drop_that_fails_is_reported_by_the_next_call() {
     let session = trail_cuda_emulator::session();
     let Some(emulator) = session.emulator() else { return };
     let device = Device::open(0).unwrap();

@@ -7,8 +7,8 @@ use crate::sampling::MIN_TEMPERATURE;
 use std::f32::consts::LOG2_E;
 use trail_ptx::params::{RowSampled, RowSampling, SampleParams};
 
-/// What a row's [`RowSampling`] has of the request's parameters; its rows and its position are the
-/// caller's.
+/// The part of a row's [`RowSampling`] that the request's parameters decide; the caller fills in
+/// rows and position.
 pub fn row_sampling(params: &SamplingParams) -> RowSampling {
     let greedy = params.temperature < MIN_TEMPERATURE;
     RowSampling {

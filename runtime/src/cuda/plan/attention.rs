@@ -273,7 +273,7 @@ mod tests {
         // Eight blocks would leave the chip empty.
         let single = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
         assert!((30..=33).contains(&single), "{single}");
-        // The same context, and the same request, with company.
+        // The same context, and the same request, beside other requests.
         assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
         // Of 216 places on an A100, 256 blocks would fill a fifth of a second wave.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);

@@ -3,7 +3,7 @@
 //! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through
 //! shared memory (`tiled_*`). Both cut the output into tiles of 128 features. Few rows: the grid
 //! shares the line of all tiles' units in equal pieces (stream-K, kernels/common/stream.cuh). Many:
-//! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
+//! as many blocks as tiles, every tile whole, or as many as the chip holds, which then share
 //! the tiles of the last wave (hybrid stream-K).
 
 use super::shuffle::{FEATURES, WIDTH};

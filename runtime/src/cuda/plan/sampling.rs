@@ -48,8 +48,8 @@ pub fn team(chip: &Chip, rows: usize, vocab: usize) -> usize {
     (chip.multiprocessors as usize / rows).clamp(1, max)
 }
 
-/// Sampling of `rows` rows over `vocab` tokens, each of which a team of `team` blocks truncates.
-/// Its size changes no bits.
+/// Sampling of `rows` rows over `vocab` tokens; a team of `team` blocks truncates each row.
+/// The team's size changes no bits.
 pub fn sampling(rows: usize, vocab: usize, team: usize) -> SamplingPlan {
     let blocks = vocab.div_ceil(SUM_TOKENS);
     let row_bytes = (rows * vocab * 4) as u64;

@@ -13,7 +13,7 @@ pub(super) const EMBED_PARTS: usize = 16;
 pub(super) const PART: usize = 128;
 /// Columns of a tap-mean block: small, so that even a narrow model takes several multiprocessors.
 pub(super) const TAP_BLOCK: u32 = 64;
-/// Threads of a block of the probe, of which the second layer gives each warp a row.
+/// Threads of a block of the probe; in the second layer each warp has a row.
 pub(super) const PROBE_BLOCK: u32 = 128;
 pub(super) const PROBE_ROWS: usize = 64;
 pub(super) const PROBE_UNITS: usize = 32;

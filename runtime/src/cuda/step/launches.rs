@@ -62,8 +62,8 @@ impl Launches {
             // SAFETY: all launches and copies of this module name memory of the executor: buffers
             // as large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV
             // pool, and pinned memory. It lives until `Drop` has waited for the device. Indices in
-            // the metadata are within the layout and the limits, which `MetadataWriter` asserts. The two
-            // streams are ordered by the tap's events.
+            // the metadata are within the layout and the limits, which `MetadataWriter` asserts.
+            // The two streams are ordered by the tap's events.
             Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
         };
         let tap = match tap {

@@ -35,7 +35,7 @@ pub(super) struct StepShape {
     pub(super) mean_rows: usize,
     /// Rows of the tap's stage that go to the host.
     pub(super) staged: usize,
-    /// Decode rows only, all of which sample a token: the steps that graphs are captured for.
+    /// Decode rows only, and all sample a token: the steps that graphs are captured for.
     pub(super) is_plain: bool,
 }
 

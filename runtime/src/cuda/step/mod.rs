@@ -1,6 +1,6 @@
-//! Steps on the device: buffers, metadata, and launches. [`metadata_writer`] writes a batch into the metadata,
-//! [`launches`] is the list of launches: [`forward`], [`tap`], [`sampler`]. Everything is allocated
-//! and planned at start.
+//! Steps on the device: buffers, metadata, and launches. [`metadata_writer`] writes a batch into
+//! the metadata, [`launches`] is the list of launches: [`forward`], [`tap`], [`sampler`].
+//! Everything is allocated and planned at start.
 
 mod batch_slots;
 mod buffers;
@@ -50,7 +50,7 @@ const MORE_DIFFS: usize = 16 << 10;
 /// Most tokens of the chunk that [`Executor::measure_token_s`] times: enough to fill the chip, and
 /// soon done.
 const MAX_TIMED_TOKENS: usize = 2048;
-/// Its repetitions, of which the fastest counts: the first loads code.
+/// Its repetitions; the fastest counts: the first loads code.
 const TIMED_RUNS: usize = 3;
 
 /// A model on a device, and all that its steps need.

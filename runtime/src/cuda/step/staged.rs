@@ -25,7 +25,7 @@ impl Staged {
         &self.rows
     }
 
-    /// Writes `tap` over `rows` device rows, of which the first `alone` stand alone; `shape` gets
+    /// Writes `tap` over `rows` device rows; the first `alone` are single rows; `shape` gets
     /// what the launches need to know.
     pub(super) fn write(
         &mut self,

@@ -32,7 +32,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Configuration of a [`Swap`].
 #[derive(Clone, Copy, Debug)]
 pub struct SwapOptions {
-    /// Blocks of the host's pool, at least 1.
+    /// Blocks of the host pool, at least 1.
     pub host_blocks: u32,
     /// Request indices that may be named: all are below this.
     pub max_requests: usize,
@@ -54,7 +54,7 @@ pub struct Swap {
     steps: CudaEvent,
     /// Events that no transfer uses.
     events: Vec<CudaEvent>,
-    /// Sums of the host's blocks, where they are wanted: `[host blocks]`.
+    /// Sums of the host blocks, where they are wanted: `[host blocks]`.
     sums: Option<Vec<u64>>,
     block_s: f64,
     token_s: f64,
@@ -87,14 +87,14 @@ impl Swap {
         let SwapOptions { host_blocks, max_requests, checksums } = options;
         let view = PoolView { first: pool.device_ptr().cast(), block_bytes: pool.block_bytes() };
         let bytes = host_blocks.max(1) as usize * view.block_bytes;
-        let memory = device.alloc_pinned(bytes, "the host's KV blocks")?;
+        let memory = device.alloc_pinned(bytes, "host KV blocks")?;
         let lane = || {
             let in_flight = VecDeque::with_capacity(max_requests);
             let stream = device.stream(Priority::Low)?;
-            // SAFETY: copies run between the pool and the host's memory, which both outlive this
+            // SAFETY: copies run between the pool and host memory, which both outlive this
             // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
             // step is launched with them, nor another copy, until the request is named as finished;
-            // the host's blocks are the request's own.
+            // the host blocks are the request's own.
             let queue = unsafe { Queue::new(device.clone(), stream) };
             Ok::<_, CudaError>(Lane { queue, in_flight })
         };
@@ -122,7 +122,7 @@ impl Swap {
         self.token_s = token_s;
     }
 
-    /// The host's blocks, one after the other, for tests that plant what a checksum must find.
+    /// The host blocks, one after the other, for tests that plant what a checksum must find.
     pub fn host_memory(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
@@ -170,7 +170,7 @@ impl Swap {
         let places = blocks.iter().copied().zip(self.blocks.of(request));
         each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
-            what: format!("request {request} is swapped while its last swap is under way"),
+            what: format!("request {request} is swapped while its last swap is in flight"),
         })?;
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let recorded =
@@ -214,7 +214,7 @@ impl Swap {
         }
     }
 
-    /// The checksum of a block of the host's, on which no copy is in flight.
+    /// The checksum of a host block, on which no copy is in flight.
     fn sum(&self, block: u32) -> u64 {
         let bytes = self.pool.block_bytes;
         let first = block as usize * bytes;

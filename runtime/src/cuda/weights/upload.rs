@@ -1,7 +1,7 @@
 //! The pool of threads that upload chunks to the device: from the file into pinned memory, by the
 //! copy engine to the device, and there into place.
 //!
-//! Each thread has a stream and two buffers of its own, so that no thread waits for another: while
+//! Each thread has its own stream and two buffers, so that no thread waits for another: while
 //! the copy engine empties one buffer the thread fills the other, and the copies and shuffles of
 //! all threads mix on the device.
 

@@ -27,10 +27,10 @@ pub(crate) enum Kernel {
 
 impl Case {
     pub(crate) fn random(chance: &mut Chance, longest: usize) -> Case {
-        let most = if chance.below(3) == 0 { 32 } else { 8 };
+        let max_group = if chance.below(3) == 0 { 32 } else { 8 };
         let heads = Heads {
             kv_heads: 1 + chance.below(3),
-            group: 1 + chance.below(most),
+            group: 1 + chance.below(max_group),
             head_dim: [64, 128][chance.below(2)],
         };
         let length = |chance: &mut Chance| match chance.below(6) {

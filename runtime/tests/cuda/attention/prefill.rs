@@ -63,7 +63,7 @@ pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, units: Units) {
     check(bench, &mut chance, heads, None, &[(20, Some(4076))], (kernel, units));
 }
 
-/// Requests of one launch with different numbers of splits, of which some stay whole: those have
+/// Requests of one launch with different numbers of splits. Some stay whole: those have
 /// the bits of a launch without splits.
 pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
     let mut chance = Chance(18);

@@ -110,7 +110,7 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup = Setup::new(bench, chance, case, |padded| reference::plain_order(d, padded));
     let h: Vec<f32> = (0..rows * d).map(|_| chance.unit() * 3.0).collect();
     let gamma = chance.bf16s(d, 1.5);
-    // A third of the rows is tapped, each into a stage row of its own.
+    // A third of the rows is tapped, each into its own stage row.
     let places = chance.permutation(rows);
     let tapped = |row: usize| chance_third(row).then(|| places[row]);
     let tap_row: Vec<i32> = (0..rows).map(|row| tapped(row).map_or(-1, |at| at as i32)).collect();
@@ -196,8 +196,8 @@ impl Pages {
     fn new(chance: &mut Chance, case: &Case) -> Pages {
         let max_blocks = case.positions.div_ceil(BLOCK_TOKENS);
         let blocks = case.rows + 3;
-        // One block of the pool a row, all different; rows of one batch slot would do as well, but could
-        // collide.
+        // One block of the pool a row, all different; rows of one batch slot would do as well, but
+        // could collide.
         let free = chance.permutation(blocks);
         let mut table = vec![-7; case.rows * max_blocks];
         let (mut position, mut batch_idx) = (Vec::new(), Vec::new());

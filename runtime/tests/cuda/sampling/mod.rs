@@ -103,8 +103,8 @@ fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
 
 fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
     // Some ids lie outside the vocabulary: those are ignored.
-    let mut tokens = |most: usize| -> Vec<u32> {
-        let count = chance.below(most);
+    let mut tokens = |max: usize| -> Vec<u32> {
+        let count = chance.below(max);
         (0..count).map(|_| chance.below(vocab + 2) as u32).collect()
     };
     let (prompt, generated) = (tokens(60), tokens(40));
@@ -132,7 +132,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let mut row_samplings = Vec::new();
     let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
     for (row, case) in cases.iter().enumerate() {
-        // Logits lie in the opposite order of the rows.
+        // Logits are in the opposite order of the rows.
         let logits_row = rows - 1 - row;
         if let Some(given) = &case.logits {
             logits[logits_row * stride..][..vocab].copy_from_slice(given);

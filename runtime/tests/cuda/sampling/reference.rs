@@ -1,4 +1,4 @@
-//! Reference of the device's sampler: the CPU sampler, which has an f64 reference of its own in
+//! Reference of the device's sampler: the CPU sampler, which has its own f64 reference in
 //! its unit tests.
 
 use trail_runtime::backend::Sampled;

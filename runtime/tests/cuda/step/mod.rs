@@ -25,8 +25,8 @@ fn embed_is_its_reference() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Batch slots are in another order than rows; some rows take the token that their batch slot
-        // chose last.
+        // Batch slots are in another order than rows; some rows take the token that their batch
+        // slot chose last.
         let batch_idx: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
@@ -125,7 +125,8 @@ fn embed(
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
-/// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
+/// Prompts cut into chunks in any way, beside any other prompts, give the sums of one long
+/// loop.
 #[test]
 fn tap_mean_does_not_depend_on_the_chunks() {
     let bench = Bench::open();

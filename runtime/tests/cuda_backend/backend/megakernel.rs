@@ -91,7 +91,7 @@ fn proves(model: &Arc<Model>, multiprocessors: Option<u32>) {
     assert!(same(&wanted.answers, &found.answers), "not the five kernels' bits");
     check(model, &requests, &found.answers);
     let word = word.unwrap();
-    assert_eq!(word & 0xffff, 0, "somebody has arrived and nobody has left: {word:x}");
+    assert_eq!(word & 0xffff, 0, "a block has arrived and none has left: {word:x}");
     assert!(word > 0 && (word >> 16).is_multiple_of(BARRIERS), "{word:x}");
     // Kernel by kernel, and once more: the same bits, and as many barriers.
     let eager = CudaOptions { graphs: false, ..fused() };

@@ -1,5 +1,5 @@
 //! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by
-//! graphs and without, whatever the company.
+//! graphs and without, whatever the other requests.
 
 mod cpu_reference;
 mod faults;
@@ -69,8 +69,8 @@ fn backend_with(
 
 const AHEAD: Schedule = Schedule { ahead: true, taps: false, seed: 5, rows: ROWS };
 
-/// Prompts of all kinds of lengths; more requests than segments, indices that are used twice, pauses,
-/// chunks.
+/// Prompts of all kinds of lengths; more requests than segments, indices that are used twice,
+/// pauses, chunks.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(11);
     let mut request = |length: usize, answer: usize, index: u32| {
@@ -150,9 +150,9 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]
 
 /// The log-probability of a token.
 fn logprob(logits: &[f32], token: u32) -> f64 {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - most).exp()).sum();
-    f64::from(logits[token as usize] - most) - sum.ln()
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - max).exp()).sum();
+    f64::from(logits[token as usize] - max) - sum.ln()
 }
 
 fn plays(model: Model) {
@@ -240,8 +240,8 @@ fn cuda_the_demo_model() {
     check(&model, &requests, &answers(&model, &eager, &requests, AHEAD));
 }
 
-/// Lists of differences that do not fit are carried over in pieces; the words on the device are the
-/// host's.
+/// Lists of differences that do not fit are carried over in pieces; the words on the device are
+/// those of the host.
 #[test]
 fn cuda_metadata_is_the_same_however_short_their_lists() {
     let bench = cuda::Bench::open();

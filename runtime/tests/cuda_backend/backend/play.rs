@@ -1,4 +1,4 @@
-//! A few requests through a backend, step by step: what the engine does, with nothing of its own to
+//! A few requests through a backend, step by step: what the engine does, with nothing else to
 //! decide.
 
 use std::collections::HashMap;
@@ -80,11 +80,24 @@ struct Live {
 }
 
 impl Live {
+    fn new(request: &Request) -> Live {
+        Live {
+            tokens: request.prompt.clone(),
+            request: request.clone(),
+            sampled: Vec::new(),
+            fed: 0,
+            planned: 0,
+            blocks: Vec::new(),
+            paused_at: 0,
+            ended: false,
+        }
+    }
+
     /// The tokens of the next step, if it takes part in it.
     fn next(&mut self, step: u64) -> Option<(Vec<u32>, bool)> {
         let prompt = self.request.prompt.len();
-        let most = self.request.answer + usize::from(self.request.surprises);
-        if step < self.request.from || self.planned >= most {
+        let max_sampled = self.request.answer + usize::from(self.request.surprises);
+        if step < self.request.from || self.planned >= max_sampled {
             return None;
         }
         if self.fed < prompt {
@@ -121,8 +134,8 @@ pub(crate) struct Played {
     pub(crate) tapped: Vec<(u64, usize)>,
 }
 
-/// The answers of `requests`; `watch` is called after each launch, with the step's number and how
-/// many rows it taps.
+/// The answers of `requests`; `watch` is called after each launch, with the step's number and the
+/// number of rows that it taps.
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],
@@ -133,23 +146,11 @@ pub(crate) fn play(
     let mut chance = Chance(schedule.seed);
     let mut free: Vec<u32> =
         chance.permutation(BLOCKS).into_iter().map(|block| block as u32).collect();
-    let mut lives: Vec<Live> = requests
-        .iter()
-        .map(|request| Live {
-            tokens: request.prompt.clone(),
-            request: request.clone(),
-            sampled: Vec::new(),
-            fed: 0,
-            planned: 0,
-            blocks: Vec::new(),
-            paused_at: 0,
-            ended: false,
-        })
-        .collect();
-    // By request index: who has it; and how often it was given.
+    let mut lives: Vec<Live> = requests.iter().map(Live::new).collect();
+    // By request index: its request, and the number of requests that had it.
     let mut requests_by_index: Vec<Option<usize>> = vec![None; REQUESTS];
     let mut generations = [0u32; REQUESTS];
-    let mut under_way: Vec<Vec<usize>> = Vec::new();
+    let mut in_flight: Vec<Vec<usize>> = Vec::new();
     let mut batch = Batch::default();
     let mut tap = TapPlan::default();
     let mut number = 0;
@@ -196,7 +197,7 @@ pub(crate) fn play(
             for live in &mut lives {
                 live.request.from = live.request.from.saturating_sub(1);
             }
-            if let Some(choosing) = under_way.pop() {
+            if let Some(choosing) = in_flight.pop() {
                 collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
             }
             continue;
@@ -213,13 +214,13 @@ pub(crate) fn play(
         let rows = if schedule.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));
         watch(number, rows);
-        under_way.insert(0, choosing);
-        if under_way.len() > usize::from(schedule.ahead) {
-            let choosing = under_way.pop().expect("a step");
+        in_flight.insert(0, choosing);
+        if in_flight.len() > usize::from(schedule.ahead) {
+            let choosing = in_flight.pop().expect("a step");
             collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
         }
     }
-    while let Some(choosing) = under_way.pop() {
+    while let Some(choosing) = in_flight.pop() {
         collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
     }
     played.answers = lives.into_iter().map(|live| live.sampled).collect();

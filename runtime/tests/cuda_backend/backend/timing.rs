@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, PENDING, SamplingParams, Step};
 use trail_runtime::cuda::CudaOptions;
 
-/// The host's side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture
+/// The host side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture
 /// cuda_host_time`.
 #[test]
 #[ignore = "a timing, not a proof"]
