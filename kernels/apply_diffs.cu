@@ -8,7 +8,7 @@
 // limit   bytes: count*12
 // reference runtime/tests/cuda/step/reference.rs::apply_diffs
 // why     The step's metadata stays on the device; a step of decode rows changes a word or two a
-//         row. The pairs lie in pinned memory and are read through the link, so that a graph can
+//         row. The pairs are in pinned memory and are read through the link, so that a graph can
 //         hold this launch: no copy whose size would change. Threads read at once, so the link's
 //         latency is paid once. Indices must be unique within a list: duplicates are a data race.
 #include "common/ptx.cuh"

@@ -17,9 +17,9 @@
 //         sm_90a: 4 warps * 2 or 3 stages * K and V of 16 tokens
 // limit   bytes: sum(min(context, window)) * kv_heads * hd * 4 + T*heads*hd*4
 // reference runtime/tests/cuda/attention/reference.rs::attention
-// why     Keys and values pass once per group of query heads. A warp is a pipeline of its own: it
-//         takes every fourth 16-token block, a cp.async ring of its own (8 KiB a stage at hd 128)
-//         whose keys and values are waited for apart, and a softmax of its own, so that nothing but
+// why     Keys and values pass once per group of query heads. A warp is its own pipeline: it
+//         takes every fourth 16-token block, with its own cp.async ring (8 KiB a stage at hd 128)
+//         whose keys and values are waited for apart, and its own softmax, so that nothing but
 //         warp barriers stands in the loop: a wait leaves all stages but one in flight, 64 KiB of a
 //         multiprocessor on sm_80, 128 KiB on sm_90a, with two blocks on each.
 //         Tokens are the 16 rows of mma.m16n8k16 and heads its 8 columns: half the instructions,

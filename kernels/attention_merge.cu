@@ -9,7 +9,7 @@
 // launch  grid [cut_tiles, kv_heads, hd/8], block 256, shared 0
 // limit   bytes: sum over parts(128 * (hd + 2) * 4), from L2
 // reference runtime/tests/cuda/attention/reference.rs::attention
-// why     A launch of its own and not the last block to arrive: that one would read up to a few MB
+// why     A separate launch and not the last block to arrive: that one would read up to a few MB
 //         while the other multiprocessors are idle, and needs counters. Here a thread has
 //         four places of a query, and reads eight splits at one time. Splits are added in their
 //         order: same bits every time.

@@ -163,11 +163,12 @@ __device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4],
     bool grew = false;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        float most = NO_SCORE;
+        float tile_max = NO_SCORE;
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
-            most = fmaxf(most, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
-        const prefill::Reference raised = prefill::raise(state.largest[r], most, scale);
+            tile_max = fmaxf(
+                tile_max, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
+        const prefill::Reference raised = prefill::raise(state.largest[r], tile_max, scale);
         reference[r] = raised.value;
         decay[r] = raised.decay;
         grew |= raised.grew;

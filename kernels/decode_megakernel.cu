@@ -59,8 +59,8 @@ __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int
     if (!waited) barrier.wait();
 }
 
-/// Attention of all pieces, splits innermost: neighbouring pieces, of which short contexts leave
-/// some empty, go to different blocks.
+/// Attention of all pieces, splits innermost: neighbouring pieces go to different
+/// blocks, as short contexts leave some empty.
 template <int HD, int TILES>
 __device__ __forceinline__ void attend(const MegakernelParams &p, GridBarrier &barrier) {
     barrier.wait();

@@ -156,7 +156,7 @@ __device__ double truncate(const SampleParams &p, const Row &row, Scratch &scrat
 /// The most likely tokens of the raw logits, best first, into `out`.
 __device__ void report_top(const SampleParams &p, const Row &row, Scratch &scratch,
                            const Blocks &blocks, RowSampled &out) {
-    const int wanted = min(row.sampling.top_logprobs, MOST_TOP);
+    const int wanted = min(row.sampling.top_logprobs, MAX_TOP);
     if (threadIdx.x == 0) scratch.num_top = 0;
     __syncthreads();
     if (wanted > 0) {
@@ -179,7 +179,7 @@ __device__ void report_top(const SampleParams &p, const Row &row, Scratch &scrat
     __syncthreads();
     const int count = scratch.num_top;
     if (threadIdx.x == 0) out.num_top = count;
-    if (threadIdx.x >= MOST_TOP) return;
+    if (threadIdx.x >= MAX_TOP) return;
     const int i = threadIdx.x;
     if (i >= count) {
         out.top_token[i] = 0;
@@ -249,19 +249,19 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     const Blocks blocks{block_arrays, block_arrays + p.blocks, block_arrays + 2 * p.blocks,
                         block_arrays + 3 * p.blocks,
                         reinterpret_cast<u64 *>(block_arrays + 4 * p.blocks)};
-    const float2 most = load_blocks(p, row, scratch, blocks);
+    const float2 row_max = load_blocks(p, row, scratch, blocks);
     u32 broken = 0;
     for (int w = 0; w < WARPS; w++) broken |= scratch.broken[w];
-    if (broken != 0 || most.y == MINUS_INFINITY) {
+    if (broken != 0 || row_max.y == MINUS_INFINITY) {
         if (leads) refuse(p, row, out);
         return;
     }
     const double raw_total = ordered_sum(scratch, blocks.raw_sums, p.blocks);
-    if (threadIdx.x == 0) scratch.weights[0] = most.x;
+    if (threadIdx.x == 0) scratch.weights[0] = row_max.x;
     int token;
     if (greedy) {
         if (threadIdx.x / 32 == 0) {
-            const int first = first_at(p, row, blocks, most.x);
+            const int first = first_at(p, row, blocks, row_max.x);
             if (threadIdx.x == 0) scratch.place = first;
         }
         __syncthreads();
@@ -278,7 +278,7 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     __syncthreads();
     if (threadIdx.x != 0) return;
     out.token = token;
-    out.max = most.y;
+    out.max = row_max.y;
     out.logit = row.raw(token);
     out.sum = raw_total;
     out.is_broken = 0;

@@ -28,7 +28,7 @@ __device__ __forceinline__ int block_of() {
 }
 
 __device__ void scan(const SampleParams &p, const Row &row, int block) {
-    float most = MINUS_INFINITY, raw_most = MINUS_INFINITY;
+    float max = MINUS_INFINITY, raw_max = MINUS_INFINITY;
     u32 broken = 0;
     const int first = block * SUM_TOKENS + threadIdx.x % SUM_LANES;
 #pragma unroll
@@ -36,18 +36,18 @@ __device__ void scan(const SampleParams &p, const Row &row, int block) {
         const int token = first + i * SUM_LANES;
         if (block >= p.blocks || token >= p.vocab) continue;
         broken |= is_broken(row.logits[token]);
-        raw_most = fmaxf(raw_most, row.raw(token));
-        most = fmaxf(most, row.penalised(token));
+        raw_max = fmaxf(raw_max, row.raw(token));
+        max = fmaxf(max, row.penalised(token));
     }
 #pragma unroll
     for (int step = SUM_LANES / 2; step > 0; step /= 2) {
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-        raw_most = fmaxf(raw_most, __shfl_xor_sync(~0u, raw_most, step));
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
+        raw_max = fmaxf(raw_max, __shfl_xor_sync(~0u, raw_max, step));
         broken |= __shfl_xor_sync(~0u, broken, step);
     }
     if (block >= p.blocks || threadIdx.x % SUM_LANES != 0) return;
-    p.block_max[row.blocks + block] = most;
-    p.block_raw_max[row.blocks + block] = raw_most;
+    p.block_max[row.blocks + block] = max;
+    p.block_raw_max[row.blocks + block] = raw_max;
     p.block_broken[row.blocks + block] = broken;
 }
 
@@ -93,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(256)
     ptx::wait_for_predecessor();
     Row row;
     if (!take_row(p, blockIdx.y, row)) return;
-    const float2 most =
+    const float2 max =
         largest_pair<8>(p.block_max + row.blocks, p.block_raw_max + row.blocks, p.blocks, exchange);
     // A row that is broken, or all minus infinity, is weighed too, and its weights are not read.
-    weigh(p, row, block_of(), most.x, most.y);
+    weigh(p, row, block_of(), max.x, max.y);
 }

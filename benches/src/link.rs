@@ -43,16 +43,20 @@ impl Link {
             // SAFETY: both sides have the bytes and stay until the copy has ended.
             let copied = unsafe {
                 match direction {
-                    Direction::In => {
-                        result::memcpy_htod_async(memory.at(), host, stream.cu_stream())
-                    }
-                    Direction::Out => {
-                        result::memcpy_dtoh_async(host, memory.at(), stream.cu_stream())
-                    }
+                    Direction::In => result::memcpy_htod_async(
+                        memory.device_ptr::<u8>().address(),
+                        host,
+                        stream.cu_stream(),
+                    ),
+                    Direction::Out => result::memcpy_dtoh_async(
+                        host,
+                        memory.device_ptr::<u8>().address(),
+                        stream.cu_stream(),
+                    ),
                 }
             };
-            let doing = "copying to measure the link".to_owned();
-            copied.map_err(|code| CudaError::Driver { doing, code })
+            let operation = "copying to measure the link".to_owned();
+            copied.map_err(|code| CudaError::Driver { operation, code })
         })?;
         Ok(bytes as f64 / elapsed / 1e9)
     }

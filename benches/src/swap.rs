@@ -159,7 +159,7 @@ impl Bench {
                 None => vec![0; self.pool.block_bytes() / 8],
             };
             // SAFETY: as long as a block; nothing else uses the pool now, and the call waits.
-            unsafe { result::memcpy_htod_sync(self.pool.block_at(block), &content)? };
+            unsafe { result::memcpy_htod_sync(self.pool.block_at(block).address(), &content)? };
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Bench {
         let mut found = vec![0_u64; self.pool.block_bytes() / 8];
         for (index, &block) in blocks.iter().enumerate() {
             // SAFETY: as long as a block; all that writes it has ended.
-            unsafe { result::memcpy_dtoh_sync(&mut found, self.pool.block_at(block))? };
+            unsafe { result::memcpy_dtoh_sync(&mut found, self.pool.block_at(block).address())? };
             if found != content(seed + index as u64, self.pool.block_bytes()) {
                 return Err(format!("block {index} came back changed").into());
             }

@@ -12,7 +12,7 @@ class GridBarrier {
     static constexpr u32 GENERATION = 0x10000;
     /// Polls after which a block is taken to be lost: a poll is a read of L2, about 0.7 us, so a
     /// minute and a half; a stage takes less than a millisecond.
-    static constexpr u32 POLLS_MOST = 1u << 27;
+    static constexpr u32 MAX_POLLS = 1u << 27;
     u32 *const word;
     /// Value of the word when this block arrived; used by thread 0 alone.
     u32 seen;
@@ -37,7 +37,7 @@ class GridBarrier {
     __device__ __forceinline__ void wait() {
         if (threadIdx.x == 0) {
             for (u32 polls = 0; (ptx::load_acquire(word) ^ seen) < GENERATION; polls++)
-                if (polls == POLLS_MOST) __trap();
+                if (polls == MAX_POLLS) __trap();
         }
         __syncthreads();
     }

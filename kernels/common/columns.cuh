@@ -43,11 +43,11 @@ __device__ void soften(float scale, float (&scores)[TILES][4], Softmax<HD, TILES
     for (int t = 0; t < TILES; t++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float most = fmaxf(scores[t][h], scores[t][h + 2]);
+            float tile_max = fmaxf(scores[t][h], scores[t][h + 2]);
 #pragma unroll
             for (int step = 4; step < 32; step *= 2)
-                most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-            largest[t][h] = fmaxf(state.largest[t][h], most * scale);
+                tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, step));
+            largest[t][h] = fmaxf(state.largest[t][h], tile_max * scale);
             grew |= largest[t][h] > state.largest[t][h];
         }
     }

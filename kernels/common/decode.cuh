@@ -2,8 +2,8 @@
 // a group share one pass), a piece of it at a time: the body of attention_decode.cu and of the
 // attention stage of decode_megakernel.cu.
 //
-// Keys and values pass once per group of query heads. A warp is a pipeline of its own: it takes
-// every fourth 16-token block, a cp.async ring of its own, and a softmax of its own, so that
+// Keys and values pass once per group of query heads. A warp is its own pipeline: it takes
+// every fourth 16-token block, with its own cp.async ring and softmax, so that
 // nothing but warp barriers stands in the loop. Splits merge in the last to arrive, in split order.
 #pragma once
 #include "common/columns.cuh"
@@ -31,7 +31,7 @@ __device__ __forceinline__ void meet() {
     }
 }
 
-/// The piece that the threads compute: tokens `first_token..length` of a request, of which its
+/// The piece that the threads compute: tokens `first_token..length` of a request; its
 /// warps take blocks `begin..end`.
 struct Work {
     int row, batch_idx, kv_head, head_tile, split, active_splits;
@@ -186,7 +186,7 @@ __device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *share
 template <int HD, int TILES>
 struct Exchange {
     static constexpr int HEADS = 8 * TILES;
-    /// Four floats more than a row, so that the lanes of a store lie in different banks.
+    /// Four floats more than a row, so that the lanes of a store are in different banks.
     static constexpr int STRIDE = HD + 4;
     float out[WARPS][HEADS][STRIDE];
     float largest[WARPS][HEADS];

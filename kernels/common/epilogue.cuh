@@ -205,7 +205,7 @@ struct Qkv {
 };
 
 /// Adds the bias to a row of queries, keys and values, and normalises its query and key heads. The
-/// row is in shared memory, and scaled on return. A pass of its own, because the registers of `row`
+/// row is in shared memory, and scaled on return. A separate pass, because the registers of `row`
 /// are all in use.
 __device__ inline void head_terms(const QkvParams &p, float *sums, float scale, int feature,
                                   int lane) {

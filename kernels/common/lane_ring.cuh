@@ -101,7 +101,7 @@ struct LaneRing {
     }
 
     /// Waits for the weights of the next step and, at a unit's first one, for this thread's copies
-    /// of activations, of which `ROW_STAGES` units are in a ring.
+    /// of activations: a ring of `ROW_STAGES` units.
     template <int ROW_STAGES>
     __device__ __forceinline__ void wait(int) const {
         // A stage of activations is copied with the first step of a unit, ROW_STAGES - 1 units

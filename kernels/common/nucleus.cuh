@@ -8,7 +8,7 @@
 
 /// A band of so many tokens is not narrowed further; nor is it after so many steps. The CPU's
 /// bounds: the choice depends on them in its last bits.
-constexpr int FEW = 2048, MOST_STEPS = 16;
+constexpr int FEW = 2048, MAX_STEPS = 16;
 
 /// The arrays by 256 tokens, in dynamic shared memory, and a band of tokens (key of the logit,
 /// token) behind them.
@@ -266,7 +266,7 @@ __device__ SetEnd end_of_nucleus(const SampleParams &p, const Row &row, Team &te
         } else {
             high = middle;
         }
-        if (step == MOST_STEPS || low.tokens - high.tokens <= FEW) break;
+        if (step == MAX_STEPS || low.tokens - high.tokens <= FEW) break;
         weight = __fmul_rn(__fsqrt_rn(low.weight), __fsqrt_rn(high.weight));
     }
     const int count = low.tokens - high.tokens;

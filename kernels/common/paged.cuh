@@ -9,7 +9,7 @@ constexpr int BLOCK_TOKENS = 16;
 #define NO_SCORE __int_as_float(static_cast<int>(0xff800000u))
 
 /// XOR swizzle: bytes from a tile's start to 16-byte chunk `chunk` of row `row`, rows of HD bf16.
-/// Eight rows at one chunk lie in eight different groups of four banks, and so do eight
+/// Eight rows at one chunk are in eight different groups of four banks, and so do eight
 /// neighbouring chunks of a row: neither ldmatrix nor the copy has a bank conflict.
 template <int HD>
 __device__ __forceinline__ u32 chunk_at(int row, int chunk) {

@@ -4,7 +4,7 @@
 // width, hd head width. Strides and counts are in elements unless a unit is named.
 #pragma once
 
-/// A bfloat16 as it lies in memory.
+/// A bfloat16 in memory.
 typedef struct {
     unsigned short bits;
 } bf16;
@@ -372,7 +372,7 @@ typedef struct {
 
 /// Attention of segments of prompt rows on Hopper.
 typedef struct {
-    /// The pool as rows of hd elements, 16 of which are a block's keys or values of one head; in
+    /// The pool as rows of hd elements: 16 rows are a block's keys or values of one head; in
     /// boxes of 64 elements by 16 rows, swizzled by 128 bytes.
     TensorMap pool;
     /// All else.

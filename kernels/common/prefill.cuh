@@ -123,13 +123,13 @@ struct Reference {
     bool grew;
 };
 
-/// Raises a row's `largest` score, times scale, by those of a tile: `most`, of which four
-/// neighbouring lanes have a share each (online softmax).
-__device__ __forceinline__ Reference raise(float &largest, float most, float scale) {
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+/// Raises a row's `largest` score, times scale, by those of a tile: four
+/// neighbouring lanes have a `tile_max` of a part each (online softmax).
+__device__ __forceinline__ Reference raise(float &largest, float tile_max, float scale) {
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, 1));
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, 2));
     const float before = largest;
-    largest = fmaxf(before, most * scale);
+    largest = fmaxf(before, tile_max * scale);
     // With a window, a row's first tiles may hold nothing for it: then everything is zero relative
     // to anything.
     const float value = largest == NO_SCORE ? 0.0f : largest;

@@ -208,7 +208,7 @@ __device__ __forceinline__ void barrier_named() {
 __device__ __forceinline__ void copy_async(u32 shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-/// Starts a copy of 16 bytes of which the first `bytes` (0..16) are read and the rest are zero;
+/// Starts a copy of 16 bytes: the first `bytes` (0..16) are read and the rest are zero;
 /// with 0, `global` is not read.
 __device__ __forceinline__ void copy_async_or_zero(u32 shared, const void *global, u32 bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),

@@ -48,24 +48,24 @@ __device__ __forceinline__ float sum_lanes(float value) {
 template <int WARPS>
 __device__ __forceinline__ float2 largest_pair(const float *left, const float *right, int count,
                                                float2 *exchange) {
-    float2 most = make_float2(MINUS_INFINITY, MINUS_INFINITY);
+    float2 row_max = make_float2(MINUS_INFINITY, MINUS_INFINITY);
     for (int i = threadIdx.x; i < count; i += WARPS * 32) {
-        most.x = fmaxf(most.x, left[i]);
-        most.y = fmaxf(most.y, right[i]);
+        row_max.x = fmaxf(row_max.x, left[i]);
+        row_max.y = fmaxf(row_max.y, right[i]);
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
-        most.x = fmaxf(most.x, __shfl_xor_sync(~0u, most.x, step));
-        most.y = fmaxf(most.y, __shfl_xor_sync(~0u, most.y, step));
+        row_max.x = fmaxf(row_max.x, __shfl_xor_sync(~0u, row_max.x, step));
+        row_max.y = fmaxf(row_max.y, __shfl_xor_sync(~0u, row_max.y, step));
     }
-    if (threadIdx.x % 32 == 0) exchange[threadIdx.x / 32] = most;
+    if (threadIdx.x % 32 == 0) exchange[threadIdx.x / 32] = row_max;
     __syncthreads();
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-        most.x = fmaxf(most.x, exchange[w].x);
-        most.y = fmaxf(most.y, exchange[w].y);
+        row_max.x = fmaxf(row_max.x, exchange[w].x);
+        row_max.y = fmaxf(row_max.y, exchange[w].y);
     }
-    return most;
+    return row_max;
 }
 
 /// The logit of a token after penalties.

@@ -5,13 +5,13 @@
 
 constexpr int THREADS = 512, WARPS = THREADS / 32;
 constexpr int DIGIT_BITS = 11, BINS = 1 << DIGIT_BITS;
-constexpr int MOST_TOP = 20;
+constexpr int MAX_TOP = 20;
 /// Static shared memory of the choosing block of threads: everything but the row's arrays by block.
 struct Scratch {
     u64 histogram[BINS];
     u64 warp_totals[WARPS];
     float weights[SUM_TOKENS];
-    u64 top[MOST_TOP];
+    u64 top[MAX_TOP];
     /// A bin and what is still missing in it.
     u64 missing;
     /// A sum, its parts by warp, and whether no warp's numbers round in it.

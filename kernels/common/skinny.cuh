@@ -28,7 +28,7 @@ struct Kernel {
     static constexpr int COLUMNS = TOKENS / 8;
     static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
     /// Chunks of 16 bytes of a row of activations in a unit; rows that all threads copy at a time,
-    /// and of which a thread has a chunk.
+    /// a chunk each.
     static constexpr int CHUNKS = DEPTH / 8, ROWS_APART = THREADS / CHUNKS,
                          ROW_COPIES = (TOKENS + ROWS_APART - 1) / ROWS_APART;
     static_assert(ROWS_APART % 8 == 0, "the swizzle repeats");

@@ -111,7 +111,7 @@ struct Piece {
     int index = 0, count = 1;
 };
 
-/// Stream-K's fix-up: sums a shared piece of `TOKENS` tokens, of which `rows` exist. `sums` [rows,
+/// Stream-K's fix-up: sums a shared piece of `TOKENS` tokens; `rows` exist. `sums` [rows,
 /// ROW] f32 in shared memory holds this block's part, complete and visible to all threads. Returns
 /// true in the block that finished last: `sums` is then the whole, again visible to all. A thread
 /// has `FLIGHT` loads in flight, because the parts are in L2 and nothing else hides their latency

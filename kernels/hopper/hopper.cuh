@@ -178,7 +178,7 @@ __device__ __forceinline__ void clear_shared(u32 shared) {
     WGMMA_SUMS_4(i), WGMMA_SUMS_4(i + 4), WGMMA_SUMS_4(i + 8), WGMMA_SUMS_4(i + 12)
 
 /// sum[64, N] += a[64, 16] * b[16, N], a warpgroup wide, for N of 64, 128 and 256: warp w has rows
-/// 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] lies in the column's row of
+/// 16w.., its a and each 8 columns of sum as in mma_bf16; b[k][column] is in the column's row of
 /// shared memory, or in k's row if TRANSPOSED (columns_descriptor). Without ADD the sum begins
 /// from zero: sum[64, N] = a * b.
 template <int ADD = 1, int TRANSPOSED = 0>

@@ -57,11 +57,11 @@ __device__ __forceinline__ bool soften(State<HD, TOKENS> &state, float scale,
     bool grew = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float most = NO_SCORE;
+        float tile_max = NO_SCORE;
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
-            most = fmaxf(most, fmaxf(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]));
-        const prefill::Reference raised = prefill::raise(state.largest[r], most, scale);
+            tile_max = fmaxf(tile_max, fmaxf(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]));
+        const prefill::Reference raised = prefill::raise(state.largest[r], tile_max, scale);
         decay[r] = raised.decay;
         grew |= raised.grew;
         float sum = 0.0f;

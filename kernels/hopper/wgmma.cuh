@@ -5,8 +5,8 @@
 // tokens. One thread of the last warpgroup keeps the ring full: eight contiguous runs of weights
 // and a box of activations for each 64 tokens a stage. The other two warpgroups have 64 features
 // each: weights from the ring to registers (the fragment order of all our products is what the A
-// operand wants), activations straight from the ring. While they end a tile, through a buffer of
-// its own, the ring already fills for the next.
+// operand wants), activations straight from the ring. While they end a tile, through a
+// separate buffer, the ring already fills for the next.
 //
 // Hybrid stream-K: as many whole tiles as there are blocks, wave after wave; the tiles of the last,
 // incomplete wave are a line that all blocks share in equal parts (common/stream.cuh), unless the
@@ -210,7 +210,7 @@ struct Kernel {
     }
 
     /// Ends this block's part of a tile, 64 tokens at a time through `sums`. A pass of a shared
-    /// tile is summed as a tile of its own.
+    /// tile is summed as a separate tile.
     __device__ __forceinline__ void end_tile(const float (&sum)[SUMS], const stream::Share &share,
                                              const stream::Part &part) const {
         const stream::Place place = place_of(ptx::opaque(part.tile));

@@ -54,11 +54,11 @@ __device__ void attend(const DecodeAttentionParams &p) {
                 ptx::to_float(query[half + i]) * ptx::to_float(shared_block[token * HD + half + i]);
         score = (score + __shfl_xor_sync(~0u, score, 16)) * p.scale;
         if (!attended) score = NO_SCORE;
-        float most = score;
+        float tile_max = score;
         for (int step = 8; step > 0; step /= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+            tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, step));
         const float before = largest;
-        largest = fmaxf(largest, most);
+        largest = fmaxf(largest, tile_max);
         const float decay = ptx::exp2_approx(before - largest),
                     weight = ptx::exp2_approx(score - largest);
         sum *= decay;

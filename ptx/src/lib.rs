@@ -5,6 +5,7 @@
 //! is data only: no CUDA, no dependency. A test recomputes each source's hash, so a kernel that was
 //! edited and not compiled fails the build.
 
+mod device_ptr;
 pub mod hash;
 pub mod header;
 // The generated comments give shapes as `[rows, d]`, which rustdoc takes for links.
@@ -12,6 +13,7 @@ pub mod header;
 pub mod params;
 mod table;
 
+pub use device_ptr::DevicePtr;
 pub use table::{FLAGS, MODULES};
 
 /// Kernels that passed their tests, by device, as JSON: device -> {"arch": target, "kernels":
@@ -120,6 +122,24 @@ pub unsafe trait Parameters: Copy + 'static {
     /// The struct's name.
     const NAME: &'static str;
 }
+
+/// Lists the parameter structs of the generated [`params`].
+macro_rules! parameters {
+    ($($name:ident)*) => {
+        $(
+            // SAFETY: bindgen gave the struct its name and the C layout, and the module checks its
+            // size and offsets.
+            unsafe impl crate::Parameters for $name {
+                const NAME: &'static str = stringify!($name);
+            }
+        )*
+
+        /// Every kernel argument: name, size and alignment, bytes.
+        pub const STRUCTS: &[(&str, usize, usize)] =
+            &[$((stringify!($name), size_of::<$name>(), align_of::<$name>())),*];
+    };
+}
+use parameters;
 
 impl Image {
     /// FNV-1a of the code for this target: machine code for Hopper; for sm_80 the PTX text, which

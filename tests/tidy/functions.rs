@@ -13,7 +13,7 @@ pub const RATCHET: &[(&str, usize)] = &[
     ("tests/emulator/src/exec/ops/integer.rs::product", 76),
     ("tests/emulator/src/ptx/inline.rs::call", 78),
     ("tests/emulator/tests/emulator/arithmetic.rs::arithmetic_reference", 71),
-    ("runtime/tests/cuda_backend/backend/play.rs::play", 98),
+    ("runtime/tests/cuda_backend/backend/play.rs::play", 90),
     ("runtime/tests/cuda/gemm/epilogues.rs::qkv", 73),
 ];
 

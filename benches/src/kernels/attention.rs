@@ -4,14 +4,17 @@ use std::error::Error;
 
 use trail_platform::Rng;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, DecodeRows, KvView, PoolMap, PrefillRows};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{
+    DecodeAttentionParams, PagedKv, PrefillAttentionParams, TensorMap, WgmmaAttentionParams,
+};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan, hopper};
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Limits, Prepared};
-use super::memory::{Buffer, Memory};
+use super::cases::{Case, MaxShape, Prepared};
+use super::memory::{Buffer, Kept, Memory};
 
 /// (Requests, context tokens) of the decode cases.
 const DECODES: [(usize, usize); 6] =
@@ -28,8 +31,8 @@ const CHUNKS: [(usize, usize); 8] = [
     (512, 32_768),
 ];
 
-/// All cases, none larger than `most`; none if no kernel supports this head dimension.
-pub fn attention(config: &ModelConfig, chip: &Chip, max: Limits) -> Vec<Box<dyn Case>> {
+/// All cases, none larger than `max`; none if no kernel supports this head dimension.
+pub fn attention(config: &ModelConfig, chip: &Chip, max: MaxShape) -> Vec<Box<dyn Case>> {
     if !attention::supports(config.head_dim) {
         return Vec::new();
     }
@@ -114,47 +117,37 @@ impl Case for Decode {
     }
 
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
-        let Decode { plan, rows, context } = self;
-        Ok(Box::new(DecodeBuffers {
-            plan,
-            kv: Paged::new(memory, plan.heads, *rows, *context)?,
-            q: memory.random(rows * plan.heads.row())?,
-            position: memory.of(&vec![*context as i32 - 1; *rows])?,
-            batch_idx: memory.of(&(0..*rows as i32).collect::<Vec<_>>())?,
-            out: memory.zeros(rows * plan.heads.row() * 2)?,
-            partial_out: memory.zeros(plan.partial_out * 4)?,
-            partial_sums: memory.zeros(plan.partial_sums * 4)?,
-            tile_counters: memory.zeros(plan.tile_counters * 4)?,
-        }))
+        let Decode { ref plan, rows, context } = *self;
+        let kv = Paged::new(memory, plan.heads, rows, context)?;
+        let mut kept = Kept::default();
+        let mut out = memory.zeros(rows * plan.heads.row() * 2)?;
+        let params = DecodeAttentionParams {
+            q: kept.keep(memory, memory.random(rows * plan.heads.row())?),
+            position: kept.keep(memory, memory.of(&vec![context as i32 - 1; rows])?),
+            batch_idx: kept.keep(memory, memory.of(&(0..rows as i32).collect::<Vec<_>>())?),
+            out: out.at(memory),
+            partial_out: kept.keep(memory, memory.zeros(plan.partial_out * 4)?),
+            partial_sums: kept.keep(memory, memory.zeros(plan.partial_sums * 4)?),
+            tile_counters: kept.keep(memory, memory.zeros(plan.tile_counters * 4)?),
+            ..DecodeAttentionParams::default()
+        };
+        Ok(Box::new(DecodeBuffers { plan, kv, params, out, _kept: kept }))
     }
 }
 
-/// Buffers of the decode rows; see [`DecodeRows`].
+/// Buffers of the decode rows.
 struct DecodeBuffers<'a> {
     plan: &'a DecodePlan,
     kv: Paged,
-    q: Buffer,
-    position: Buffer,
-    batch_idx: Buffer,
+    params: DecodeAttentionParams,
     out: Buffer,
-    partial_out: Buffer,
-    partial_sums: Buffer,
-    tile_counters: Buffer,
+    _kept: Kept,
 }
 
 impl Prepared for DecodeBuffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
-        let kv = self.kv.view(memory, i);
-        let rows = DecodeRows {
-            q: self.q.at(memory),
-            position: self.position.at(memory),
-            batch_idx: self.batch_idx.at(memory),
-            out: self.out.at(memory),
-            partial_out: self.partial_out.at(memory),
-            partial_sums: self.partial_sums.at(memory),
-            tile_counters: self.tile_counters.at(memory),
-        };
-        let launch = launch::attention_decode(self.plan, &kv, &rows);
+        let params = DecodeAttentionParams { kv: self.kv.view(i), ..self.params };
+        let launch = launch::attention_decode(self.plan, params);
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
         // work is on one stream.
         unsafe { memory.device.launch(memory.stream, &launch)? };
@@ -242,69 +235,59 @@ impl Case for Prefill {
 
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let PrefillSegment { rows, context, .. } = self.run;
-        let mut kv = Paged::new(memory, self.heads, 1, context + rows)?;
-        let [out, sums] = PrefillSplit::workspace(self.split.parts(self.heads), self.heads);
+        let kv = Paged::new(memory, self.heads, 1, context + rows)?;
+        let [out_floats, sums] = PrefillSplit::workspace(self.split.parts(self.heads), self.heads);
         let map = match self.is_wgmma() {
-            true => Some(PoolMap::new(kv.pool.at(memory), kv.elements, self.heads.head_dim)?),
+            true => Some(launch::pool_map(kv.layer.pool, kv.elements, self.heads.head_dim)?),
             false => None,
         };
-        Ok(Box::new(PrefillBuffers {
-            case: self,
-            kv,
-            map,
-            q: memory.random(rows * self.heads.row())?,
-            runs: memory.of(&self.run.encode())?,
-            tiles: memory.of(&self.tiles)?,
-            out: memory.zeros(rows * self.heads.row() * 2)?,
-            partial_out: memory.zeros(out * 4)?,
-            partial_sums: memory.zeros(sums * 4)?,
-        }))
+        let mut kept = Kept::default();
+        let mut out = memory.zeros(rows * self.heads.row() * 2)?;
+        let params = PrefillAttentionParams {
+            q: kept.keep(memory, memory.random(rows * self.heads.row())?),
+            segments: kept.keep(memory, memory.of(&self.run.encode())?),
+            tiles: kept.keep(memory, memory.of(&self.tiles)?),
+            out: out.at(memory),
+            partial_out: kept.keep(memory, memory.zeros(out_floats * 4)?),
+            partial_sums: kept.keep(memory, memory.zeros(sums * 4)?),
+            ..PrefillAttentionParams::default()
+        };
+        Ok(Box::new(PrefillBuffers { case: self, kv, map, params, out, _kept: kept }))
     }
 }
 
-/// Buffers of a chunk; see [`PrefillRows`].
+/// Buffers of a chunk.
 struct PrefillBuffers<'a> {
     case: &'a Prefill,
     kv: Paged,
     /// TMA descriptor of the pool (Hopper).
-    map: Option<PoolMap>,
-    q: Buffer,
-    runs: Buffer,
-    tiles: Buffer,
+    map: Option<TensorMap>,
+    params: PrefillAttentionParams,
     out: Buffer,
-    partial_out: Buffer,
-    partial_sums: Buffer,
+    _kept: Kept,
 }
 
 impl Prepared for PrefillBuffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
-        let kv = self.kv.view(memory, i);
-        let rows = PrefillRows {
-            q: self.q.at(memory),
-            segments: self.runs.at(memory),
-            tiles: self.tiles.at(memory),
-            tile_count: self.case.tiles.len(),
-            out: self.out.at(memory),
-            split: self.case.split,
-            partial_out: self.partial_out.at(memory),
-            partial_sums: self.partial_sums.at(memory),
-        };
-        let Prefill { plan, heads, .. } = self.case;
+        let base = PrefillAttentionParams { kv: self.kv.view(i), ..self.params };
+        let Prefill { plan, heads, split, tiles, .. } = self.case;
         let Memory { device, stream, .. } = *memory;
         // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and all
         // work is on one stream.
         unsafe {
-            match &self.map {
-                Some(map) => {
-                    let launch = launch::attention_wgmma(plan, *heads, map, &kv, &rows);
+            match self.map {
+                Some(pool) => {
+                    let tile_count = tiles.len() as i32;
+                    let params = WgmmaAttentionParams { pool, base, tile_count, reserved: [0; 3] };
+                    let launch = launch::attention_wgmma(plan, *heads, split, params);
                     device.launch(stream, &launch)?;
                 }
                 None => {
-                    let launch = launch::attention_prefill(plan, *heads, &kv, &rows);
+                    let launch = launch::attention_prefill(plan, *heads, split, base);
                     device.launch(stream, &launch)?;
                 }
             }
-            if let Some(merge) = launch::attention_merge(*heads, &kv, &rows) {
+            if let Some(merge) = launch::attention_merge(*heads, split, base) {
                 device.launch(stream, &merge)?;
             }
         }
@@ -320,13 +303,13 @@ impl Prepared for PrefillBuffers<'_> {
 
 /// A pool of random keys and values with more layers than stay in L2, its blocks in random order.
 struct Paged {
-    pool: Buffer,
-    block_table: Buffer,
-    max_blocks: usize,
+    /// The first layer.
+    layer: PagedKv,
     layers: usize,
     /// Elements of one layer of a block, and of the pool.
-    layer: usize,
+    layer_stride: usize,
     elements: usize,
+    _kept: Kept,
 }
 
 impl Paged {
@@ -338,24 +321,24 @@ impl Paged {
         tokens: usize,
     ) -> Result<Paged, Box<dyn Error>> {
         let max_blocks = tokens.div_ceil(BLOCK_TOKENS);
-        let layer = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
+        let layer_stride = 2 * heads.kv_heads * BLOCK_TOKENS * heads.head_dim;
         let blocks = requests * max_blocks;
-        let layers = memory.copies(blocks * layer * 2);
-        let elements = blocks * layers * layer;
-        let pool = memory.random(elements)?;
-        let block_table = memory.of(&Rng::new(1).permutation(blocks as u32))?;
-        Ok(Paged { pool, block_table, max_blocks, layers, layer, elements })
+        let layers = memory.copies(blocks * layer_stride * 2);
+        let elements = blocks * layers * layer_stride;
+        let mut kept = Kept::default();
+        let table = memory.of(&Rng::new(1).permutation(blocks as u32))?;
+        let layer = PagedKv {
+            pool: kept.keep(memory, memory.random(elements)?),
+            block_table: kept.keep(memory, table),
+            block_stride: (layers * layer_stride) as i64,
+            max_blocks: max_blocks as i32,
+            ..PagedKv::default()
+        };
+        Ok(Paged { layer, layers, layer_stride, elements, _kept: kept })
     }
 
-    /// The view of launch number `i`: the layers rotate.
-    fn view(&mut self, memory: &Memory, i: usize) -> KvView {
-        KvView {
-            pool: self.pool.at(memory),
-            block_table: self.block_table.at(memory),
-            block_stride: self.layers * self.layer,
-            layer_offset: i % self.layers * self.layer,
-            max_blocks: self.max_blocks,
-            window: None,
-        }
+    /// The layer of launch number `i`: they rotate.
+    fn view(&self, i: usize) -> PagedKv {
+        PagedKv { layer_offset: (i % self.layers * self.layer_stride) as i64, ..self.layer }
     }
 }

@@ -39,7 +39,7 @@ pub trait Prepared {
 
 /// Upper bounds of shapes; larger ones shrink to them.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct MaxShape {
     /// Rows of a step.
     pub rows: usize,
     /// Tokens of a request.

@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use trail_runtime::cuda::launch::{ceiling_mma as launch_mma, ceiling_read as launch_read};
+use trail_runtime::cuda::launch::Launch;
+use trail_runtime::cuda::params::CeilingParams;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::bench::ceiling;
 
@@ -20,10 +21,14 @@ pub fn ceiling_read(
     let plan = ceiling::read(memory.device.chip(), words / 4);
     let mut sums = memory.zeros(plan.grid[0] as usize * 4)?;
     let timing = timer.time(|_| {
-        let (at, to) = (data.at(memory), sums.at(memory));
-        let launch = launch_read(memory.device.chip(), at, words / 4, to);
+        let params = CeilingParams {
+            data: data.at(memory),
+            sums: sums.at(memory),
+            quads: (words / 4) as i64,
+            ..CeilingParams::default()
+        };
         // SAFETY: `data` has so many pieces, `sums` a word for each block; both outlive the work.
-        unsafe { memory.device.launch(memory.stream, &launch)? };
+        unsafe { memory.device.launch(memory.stream, &Launch { plan, params })? };
         Ok(())
     })?;
     let sum = |words: &[u32]| words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
@@ -42,9 +47,10 @@ pub fn ceiling_mma(
     let plan = ceiling::mma(memory.device.chip(), rounds);
     let mut sums = memory.zeros((plan.grid[0] * plan.block) as usize * 4)?;
     let timing = timer.time(|_| {
-        let launch = launch_mma(memory.device.chip(), rounds, sums.at(memory));
+        let sums = sums.at(memory);
+        let params = CeilingParams { sums, rounds: rounds as i32, ..CeilingParams::default() };
         // SAFETY: `sums` has a word for each thread, and outlives the work.
-        unsafe { memory.device.launch(memory.stream, &launch)? };
+        unsafe { memory.device.launch(memory.stream, &Launch { plan, params })? };
         Ok(())
     })?;
     if memory.read::<f32>(&sums)?.iter().any(|&sum| sum != 32.0 * rounds as f32) {

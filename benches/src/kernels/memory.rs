@@ -4,10 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut as _};
 use half::bf16;
 use trail_platform::Rng;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::Device;
 
 /// Number of random values; longer buffers repeat them.
@@ -88,9 +88,22 @@ impl<'a> Memory<'a> {
     }
 }
 
+/// Buffers that live as long as the parameters with their addresses.
+#[derive(Default)]
+pub struct Kept(Vec<Buffer>);
+
+impl Kept {
+    /// Keeps `buffer`; returns its device address.
+    pub fn keep<T>(&mut self, memory: &Memory, mut buffer: Buffer) -> DevicePtr<T> {
+        let address = buffer.at(memory);
+        self.0.push(buffer);
+        address
+    }
+}
+
 impl Buffer {
     /// The device address.
-    pub fn at(&mut self, memory: &Memory) -> CUdeviceptr {
-        self.0.device_ptr_mut(memory.stream).0
+    pub fn at<T>(&mut self, memory: &Memory) -> DevicePtr<T> {
+        DevicePtr::new(self.0.device_ptr_mut(memory.stream).0)
     }
 }

@@ -24,7 +24,7 @@ use trail_runtime::model::ModelConfig;
 
 use crate::gpu::values::{above_zero, zero_or_more};
 use crate::report::{Column, Group};
-use cases::{Case, Limits};
+use cases::{Case, MaxShape};
 use forecast::{ForecastChip, Forecaster, Rates};
 use memory::Memory;
 use timer::{Timer, Timing};
@@ -183,7 +183,7 @@ fn measure(
 
 /// The cases to measure, in the order of the options.
 fn cases(args: &KernelsArgs, config: &ModelConfig, chip: &Chip) -> Vec<Box<dyn Case>> {
-    let max = Limits { rows: args.max_rows as usize, context: args.max_context as usize };
+    let max = MaxShape { rows: args.max_rows as usize, context: args.max_context as usize };
     let mut cases = Vec::new();
     for part in &args.part {
         match part {

@@ -4,7 +4,11 @@ use std::error::Error;
 
 use trail_ptx::Target;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, ActivationMap, Norm, Operands, QkvOutput, ResidualOutput};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{
+    GemmOperands, LogitsParams, QkvParams, ResidualParams, RowScale, SwigluParams, TensorMap,
+    WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams,
+};
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
 use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
@@ -119,7 +123,7 @@ struct Buffers<'a> {
     case: &'a Projection,
     x: Buffer,
     /// TMA descriptor of `x` (Hopper).
-    map: Option<ActivationMap>,
+    map: Option<TensorMap>,
     w: Vec<Buffer>,
     partials: Buffer,
     tile_counters: Buffer,
@@ -150,7 +154,7 @@ impl<'a> Buffers<'a> {
         let frequencies: Vec<f64> =
             (0..head_dim / 2).map(|i| 1e4_f64.powf(-2.0 * i as f64 / head_dim as f64)).collect();
         let mut x = memory.random(rows * product.width)?;
-        let map = || ActivationMap::new(x.at(memory), rows, product.width);
+        let map = || launch::activation_map(x.at(memory), rows, product.width);
         let map = matches!(case.family, Family::Wgmma | Family::Cluster).then(map);
         Ok(Buffers {
             case,
@@ -172,79 +176,94 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    fn qkv(&mut self, memory: &Memory) -> QkvOutput {
+    fn operands(&mut self, memory: &Memory, i: usize) -> GemmOperands {
+        let copies = self.w.len();
+        GemmOperands {
+            x: self.x.at(memory),
+            w: self.w[i % copies].at(memory),
+            partials: self.partials.at(memory),
+            tile_counters: self.tile_counters.at(memory),
+            ..GemmOperands::default()
+        }
+    }
+
+    fn row_scale(&mut self, memory: &Memory) -> RowScale {
+        let width = self.case.plan.product.width;
+        let (ss, parts) = (self.ss.at(memory), width.div_ceil(128) as i32);
+        RowScale { ss, parts, width: width as i32, eps: 1e-5, reserved: 0 }
+    }
+
+    fn qkv(&mut self, memory: &Memory, i: usize) -> QkvParams {
         let Heads { heads, kv_heads, head_dim } = self.case.heads;
-        QkvOutput {
+        QkvParams {
+            gemm: self.operands(memory, i),
+            scale: self.row_scale(memory),
             q: self.out.at(memory),
             kv_pool: self.kv_pool.at(memory),
             position: self.position.at(memory),
             batch_idx: self.batch_idx.at(memory),
             block_table: self.block_table.at(memory),
             rope_freqs: self.rope_freqs.at(memory),
-            terms: launch::HeadTerms::default(),
-            block_stride: block_elements(kv_heads, head_dim),
-            layer_offset: 0,
-            max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS),
-            heads,
-            kv_heads,
-            head_dim,
+            block_stride: block_elements(kv_heads, head_dim) as i64,
+            max_blocks: self.case.rows().div_ceil(BLOCK_TOKENS) as i32,
+            heads: heads as i32,
+            kv_heads: kv_heads as i32,
+            head_dim: head_dim as i32,
+            ..QkvParams::default()
         }
     }
 
-    fn residual(&mut self, memory: &Memory) -> ResidualOutput {
-        ResidualOutput {
+    fn residual(&mut self, memory: &Memory, i: usize) -> ResidualParams {
+        ResidualParams {
+            gemm: self.operands(memory, i),
             h: self.h.at(memory),
             gamma: self.gamma.at(memory),
             x_next: self.out.at(memory),
             ss: self.ss.at(memory),
-            tap_row: 0,
-            tap: 0,
+            ..ResidualParams::default()
         }
+    }
+
+    fn swiglu(&mut self, memory: &Memory, i: usize) -> SwigluParams {
+        let (gemm, scale) = (self.operands(memory, i), self.row_scale(memory));
+        SwigluParams { gemm, scale, out: self.out.at(memory), ..SwigluParams::default() }
     }
 }
 
 impl Prepared for Buffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
         let plan = &self.case.plan;
-        let copies = self.w.len();
-        let from = Operands {
-            x: self.x.at(memory),
-            w: self.w[i % copies].at(memory),
-            row_list: 0,
-            partials: self.partials.at(memory),
-            tile_counters: self.tile_counters.at(memory),
-        };
-        let Product { epilogue, width, .. } = plan.product;
-        let parts = width.div_ceil(128);
-        let norm = Norm { ss: self.ss.at(memory), parts, width, eps: 1e-5 };
         let Memory { device, stream, .. } = *memory;
-        let out = self.out.at(memory);
-        let (qkv, residual) = (self.qkv(memory), self.residual(memory));
         // SAFETY: every buffer has the extents that the plan asks for (`new`), lives as long as
         // `self`, which outlives the stream's work on it, and all work is on one stream. The map is
         // of `x`.
         unsafe {
-            match (epilogue, &self.map) {
+            match (plan.product.epilogue, self.map) {
                 (Epilogue::Qkv, None) => {
-                    device.launch(stream, &launch::qkv(plan, &from, &norm, &qkv))?;
+                    device.launch(stream, &launch::qkv(plan, self.qkv(memory, i)))?;
                 }
                 (Epilogue::Residual, None) => {
-                    device.launch(stream, &launch::residual(plan, &from, &residual))?;
+                    device.launch(stream, &launch::residual(plan, self.residual(memory, i)))?;
                 }
                 (Epilogue::Swiglu, None) => {
-                    device.launch(stream, &launch::swiglu(plan, &from, &norm, out))?;
+                    device.launch(stream, &launch::swiglu(plan, self.swiglu(memory, i)))?;
                 }
                 (Epilogue::Logits, _) => {
-                    device.launch(stream, &launch::logits(plan, &from, &norm, out))?;
+                    let (gemm, scale) = (self.operands(memory, i), self.row_scale(memory));
+                    let params = LogitsParams { gemm, scale, logits: self.out.at(memory) };
+                    device.launch(stream, &launch::logits(plan, params))?;
                 }
-                (Epilogue::Qkv, Some(map)) => {
-                    device.launch(stream, &launch::wgmma_qkv(plan, map, &from, &norm, &qkv))?;
+                (Epilogue::Qkv, Some(x)) => {
+                    let params = WgmmaQkvParams { x, base: self.qkv(memory, i) };
+                    device.launch(stream, &launch::wgmma_qkv(plan, params))?;
                 }
-                (Epilogue::Residual, Some(map)) => {
-                    device.launch(stream, &launch::wgmma_residual(plan, map, &from, &residual))?;
+                (Epilogue::Residual, Some(x)) => {
+                    let params = WgmmaResidualParams { x, base: self.residual(memory, i) };
+                    device.launch(stream, &launch::wgmma_residual(plan, params))?;
                 }
-                (Epilogue::Swiglu, Some(map)) => {
-                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &from, &norm, out))?;
+                (Epilogue::Swiglu, Some(x)) => {
+                    let params = WgmmaSwigluParams { x, base: self.swiglu(memory, i) };
+                    device.launch(stream, &launch::wgmma_swiglu(plan, params))?;
                 }
             }
         }

@@ -3,23 +3,23 @@
 use std::error::Error;
 
 use trail_platform::Rng;
-use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers};
-use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams};
 use trail_runtime::cuda::plain;
 use trail_runtime::cuda::plan::sampling::{self, SamplingPlan};
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Limits, Prepared};
-use super::memory::{Buffer, Memory};
+use super::cases::{Case, MaxShape, Prepared};
+use super::memory::{Buffer, Kept, Memory};
 
 const ROWS: [usize; 3] = [1, 64, 256];
 /// Scale of the logits: the nucleus of 0.95 is then about 4000 of 128256 tokens.
 const PEAK: f32 = 18.0;
 
-/// Greedy and top-p sampling of at most `most.rows` rows, top-p with and without teams of blocks.
-pub fn sampling(config: &ModelConfig, chip: &Chip, max: Limits) -> Vec<Box<dyn Case>> {
+/// Greedy and top-p sampling of at most `max.rows` rows, top-p with and without teams of blocks.
+pub fn sampling(config: &ModelConfig, chip: &Chip, max: MaxShape) -> Vec<Box<dyn Case>> {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let top_p = SamplingParams { top_p: 0.95, ..SamplingParams::default() };
     let mut shapes = ROWS.map(|rows| rows.min(max.rows)).to_vec();
@@ -67,69 +67,49 @@ impl Case for SamplerCase {
         let mut draw = Rng::new(1);
         let logits: Vec<f32> = (0..rows * stride).map(|_| draw.signed().powi(3) * PEAK).collect();
         let copies = memory.copies(rows * stride * 4);
-        let row_sampling: Vec<_> = (0..rows)
-            .map(|row| {
-                let place = RowPlace {
-                    row: Some(row),
-                    token_counts_row: None,
-                    batch_idx: row,
-                    position: row as u32,
-                };
-                launch::row_sampling(&self.params, place)
+        let row_sampling: Vec<_> = (0..rows as i32)
+            .map(|row| RowSampling {
+                row,
+                token_counts_row: -1,
+                batch_idx: row,
+                position: row as u32,
+                ..launch::row_sampling(&self.params)
             })
             .collect();
-        Ok(Box::new(Buffers {
-            plan: &self.plan,
-            stride,
-            logits: (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?,
-            row_sampling: memory.of(plain::bytes_of(&row_sampling))?,
-            weights: memory.zeros(self.plan.weights * 4)?,
-            sums: memory.zeros(5 * self.plan.sums * 4)?,
-            team_sums: memory.zeros(self.plan.team_sums * 4)?,
-            band: memory.zeros(self.plan.band * 8)?,
-            band_count: memory.zeros(rows * 4)?,
-            team_barriers: memory.zeros(rows * 4)?,
-            sampled: memory.zeros(rows * size_of::<trail_ptx::params::RowSampled>())?,
-            step_seq: memory.zeros(4)?,
-        }))
+        let logits = (0..copies).map(|_| memory.of(&logits)).collect::<Result<_, _>>()?;
+        let mut kept = Kept::default();
+        let mut sampled = memory.zeros(rows * size_of::<RowSampled>())?;
+        let params = SampleParams {
+            stride: stride as i32,
+            row_sampling: kept.keep(memory, memory.of(plain::bytes_of(&row_sampling))?),
+            weights: kept.keep(memory, memory.zeros(self.plan.weights * 4)?),
+            block_max: kept.keep(memory, memory.zeros(5 * self.plan.sums * 4)?),
+            team_sums: kept.keep(memory, memory.zeros(self.plan.team_sums * 4)?),
+            band: kept.keep(memory, memory.zeros(self.plan.band * 8)?),
+            band_count: kept.keep(memory, memory.zeros(rows * 4)?),
+            team_barriers: kept.keep(memory, memory.zeros(rows * 4)?),
+            sampled: sampled.at(memory),
+            step_seq: kept.keep(memory, memory.zeros(4)?),
+            ..SampleParams::default()
+        };
+        Ok(Box::new(Buffers { plan: &self.plan, logits, params, sampled, _kept: kept }))
     }
 }
 
-/// Buffers of the sampler; see [`SamplerBuffers`].
+/// Buffers of the sampler.
 struct Buffers<'a> {
     plan: &'a SamplingPlan,
-    stride: usize,
     logits: Vec<Buffer>,
-    row_sampling: Buffer,
-    weights: Buffer,
-    sums: Buffer,
-    team_sums: Buffer,
-    band: Buffer,
-    band_count: Buffer,
-    team_barriers: Buffer,
+    params: SampleParams,
     sampled: Buffer,
-    step_seq: Buffer,
+    _kept: Kept,
 }
 
 impl Prepared for Buffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
         let copies = self.logits.len();
-        let buffers = SamplerBuffers {
-            logits: self.logits[i % copies].at(memory),
-            stride: self.stride,
-            row_sampling: self.row_sampling.at(memory),
-            token_counts: 0,
-            weights: self.weights.at(memory),
-            sums: self.sums.at(memory),
-            team_sums: self.team_sums.at(memory),
-            band: self.band.at(memory),
-            band_count: self.band_count.at(memory),
-            team_barriers: self.team_barriers.at(memory),
-            sampled: self.sampled.at(memory),
-            last: 0,
-            step_seq: self.step_seq.at(memory),
-        };
-        for launch in launch::sample(self.plan, &buffers) {
+        let params = SampleParams { logits: self.logits[i % copies].at(memory), ..self.params };
+        for launch in launch::sample(self.plan, params) {
             // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, and
             // all work is on one stream.
             unsafe { memory.device.launch(memory.stream, &launch)? };

@@ -2,14 +2,15 @@
 
 use std::error::Error;
 
-use cudarc::driver::sys::CUdeviceptr;
 use trail_platform::Rng;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
+use trail_ptx::DevicePtr;
+use trail_runtime::cuda::launch::Launch;
+use trail_runtime::cuda::params::{EmbedParams, ProbeParams, TapMeanParams};
 use trail_runtime::cuda::plan::LaunchPlan;
-use trail_runtime::cuda::plan::step;
+use trail_runtime::cuda::plan::step::{self, TapSegment};
 use trail_runtime::model::ModelConfig;
 
-use super::cases::{Case, Limits, Prepared};
+use super::cases::{Case, MaxShape, Prepared};
 use super::memory::{Buffer, Memory};
 
 /// Rows of the step.
@@ -35,8 +36,8 @@ struct Small {
     width: usize,
 }
 
-/// All small ops, with at most `most.rows` rows.
-pub fn small(config: &ModelConfig, max: Limits) -> Vec<Box<dyn Case>> {
+/// All small ops, with at most `max.rows` rows.
+pub fn small(config: &ModelConfig, max: MaxShape) -> Vec<Box<dyn Case>> {
     let width = config.hidden_size;
     let rows = ROWS.min(max.rows);
     let mut ops = vec![(Op::Embed { vocab: config.vocab_size }, rows)];
@@ -107,7 +108,7 @@ impl Small {
         let run = |index| TapSegment {
             first_row: index * rows,
             rows,
-            slot: Some(index),
+            request: Some(index),
             first_position: 0,
             prompt: rows,
             stage_row: Some(index),
@@ -150,41 +151,77 @@ struct Buffers<'a> {
 }
 
 impl Buffers<'_> {
-    /// Addresses for launch number `i`: copies rotate.
-    fn addresses<const COUNT: usize>(&mut self, memory: &Memory, i: usize) -> [CUdeviceptr; COUNT] {
-        std::array::from_fn(|index| {
-            let copies = &mut self.buffers[index];
-            let count = copies.len();
-            copies[i % count].at(memory)
-        })
+    /// Address of buffer `index` for launch number `i`: copies rotate.
+    fn at<T>(&mut self, memory: &Memory, i: usize, index: usize) -> DevicePtr<T> {
+        let copies = &mut self.buffers[index];
+        let count = copies.len();
+        copies[i % count].at(memory)
+    }
+
+    fn embed(&mut self, memory: &Memory, i: usize) -> EmbedParams {
+        let Small { rows, width, .. } = *self.case;
+        EmbedParams {
+            table: self.at(memory, i, 0),
+            token: self.at(memory, i, 1),
+            batch_idx: self.at(memory, i, 2),
+            gamma: self.at(memory, i, 3),
+            h: self.at(memory, i, 4),
+            x: self.at(memory, i, 5),
+            ss: self.at(memory, i, 6),
+            rows: rows as i32,
+            d: width as i32,
+            parts: step::parts(width) as i32,
+            ..EmbedParams::default()
+        }
+    }
+
+    fn tap_mean(&mut self, memory: &Memory, i: usize) -> TapMeanParams {
+        TapMeanParams {
+            h: self.at(memory, i, 0),
+            segments: self.at(memory, i, 1),
+            sums: self.at(memory, i, 2),
+            stage: self.at(memory, i, 3),
+            d: self.case.width as i32,
+            ..TapMeanParams::default()
+        }
+    }
+
+    fn probe(&mut self, memory: &Memory, i: usize) -> ProbeParams {
+        ProbeParams {
+            x: self.at(memory, i, 0),
+            hidden_weight: self.at(memory, i, 1),
+            hidden_bias: self.at(memory, i, 2),
+            output_weight: self.at(memory, i, 3),
+            output_bias: self.at(memory, i, 4),
+            hidden_out: self.at(memory, i, 5),
+            probabilities: self.at(memory, i, 6),
+            rows: self.case.rows as i32,
+            d: self.case.width as i32,
+            hidden: PROBE_UNITS as i32,
+            bins: PROBE_BINS as i32,
+        }
     }
 }
 
 impl Prepared for Buffers<'_> {
     fn launch(&mut self, memory: &Memory, i: usize) -> Result<(), Box<dyn Error>> {
         let Memory { device, stream, .. } = *memory;
-        let Small { rows, width, .. } = *self.case;
-        let plans = self.case.launches();
-        // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, all
-        // work is on one stream, and no two runs share their place.
-        unsafe {
-            match self.case.op {
-                Op::Embed { .. } => {
-                    let [table, token, batch_idx, gamma, h, x, ss] = self.addresses(memory, i);
-                    let buffers =
-                        EmbedBuffers { table, token, last: 0, batch_idx, gamma, h, x, ss };
-                    device.launch(stream, &launch::embed(&plans[0], rows, width, &buffers))?;
-                }
-                Op::TapMean { .. } => {
-                    let addresses = self.addresses(memory, i);
-                    device.launch(stream, &launch::tap_mean(&plans[0], width, addresses))?;
-                }
-                Op::Probe => {
-                    let addresses = self.addresses(memory, i);
-                    let extents = [rows, width, PROBE_UNITS, PROBE_BINS];
-                    let plans = step::probe(rows, width, PROBE_UNITS, PROBE_BINS);
-                    for launch in launch::probe(&plans, extents, &probe_buffers(addresses)) {
-                        device.launch(stream, &launch)?;
+        for plan in self.case.launches() {
+            // SAFETY: `prepare` made every buffer as the plan says; all live as long as `self`, all
+            // work is on one stream, and no two runs share their place.
+            unsafe {
+                match self.case.op {
+                    Op::Embed { .. } => {
+                        let params = self.embed(memory, i);
+                        device.launch(stream, &Launch { plan, params })?;
+                    }
+                    Op::TapMean { .. } => {
+                        let params = self.tap_mean(memory, i);
+                        device.launch(stream, &Launch { plan, params })?;
+                    }
+                    Op::Probe => {
+                        let params = self.probe(memory, i);
+                        device.launch(stream, &Launch { plan, params })?;
                     }
                 }
             }
@@ -200,19 +237,5 @@ impl Prepared for Buffers<'_> {
             Op::TapMean { .. } | Op::Probe => memory.read(written),
             Op::Embed { .. } => memory.read_bf16(written),
         }
-    }
-}
-
-fn probe_buffers(addresses: [CUdeviceptr; 7]) -> ProbeBuffers {
-    let [x, hidden_weight, hidden_bias, output_weight, output_bias, hidden_out, probabilities] =
-        addresses;
-    ProbeBuffers {
-        x,
-        hidden_weight,
-        hidden_bias,
-        output_weight,
-        output_bias,
-        hidden_out,
-        probabilities,
     }
 }

@@ -3,10 +3,11 @@
 use std::error::Error;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use trail_platform::Rng;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::DeviceWeights;
+use trail_runtime::cuda::params;
 use trail_runtime::cuda::plan::shuffle::WIDTH;
 use trail_runtime::model::{Model, Tensor};
 
@@ -30,7 +31,7 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
     sample.rows(&model.weights.embed, weights.embed)?;
     sample.fragments(&model.weights.lm_head, weights.lm_head, &|row| row)?;
     for (layer, at) in model.weights.layers.iter().zip(&weights.layers) {
-        let matrices: [(&Tensor, CUdeviceptr, Place); 7] = [
+        let matrices: [(&Tensor, DevicePtr<params::bf16>, Place); 7] = [
             (&layer.q, at.qkv, &paired),
             (&layer.k, at.qkv, &|row| paired(q + row)),
             (&layer.v, at.qkv, &|row| paired(q + kv + row)),
@@ -53,7 +54,7 @@ struct Sample {
 
 impl Sample {
     /// Compares weights of a row-major matrix.
-    fn rows(&mut self, tensor: &Tensor, at: CUdeviceptr) -> Result<(), Box<dyn Error>> {
+    fn rows(&mut self, tensor: &Tensor, at: DevicePtr<params::bf16>) -> Result<(), Box<dyn Error>> {
         self.compare(tensor, at, |row, column| row * tensor.cols + column)
     }
 
@@ -61,7 +62,7 @@ impl Sample {
     fn fragments(
         &mut self,
         tensor: &Tensor,
-        at: CUdeviceptr,
+        at: DevicePtr<params::bf16>,
         place: Place,
     ) -> Result<(), Box<dyn Error>> {
         let width = tensor.cols.next_multiple_of(WIDTH);
@@ -77,7 +78,7 @@ impl Sample {
     fn compare(
         &mut self,
         tensor: &Tensor,
-        at: CUdeviceptr,
+        at: DevicePtr<params::bf16>,
         index: impl Fn(usize, usize) -> usize,
     ) -> Result<(), Box<dyn Error>> {
         for _ in 0..SAMPLES {
@@ -85,7 +86,7 @@ impl Sample {
             let (row, column) = (below(tensor.rows), below(tensor.cols));
             let mut found = [0_u16];
             // SAFETY: the element lies within the matrix; the load has ended.
-            unsafe { result::memcpy_dtoh_sync(&mut found, at + 2 * index(row, column) as u64)? };
+            unsafe { result::memcpy_dtoh_sync(&mut found, at.add(index(row, column)).address())? };
             let wanted = element(tensor, row, column).to_bits();
             if found[0] != wanted {
                 let [found] = found;

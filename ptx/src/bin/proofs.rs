@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         _ => Err("usage: proofs [--check] LEDGER".into()),
     };
     match result {
-        Ok(said) => println!("{said}"),
+        Ok(summary) => println!("{summary}"),
         Err(problem) => {
             eprintln!("proofs: {problem}");
             return ExitCode::FAILURE;

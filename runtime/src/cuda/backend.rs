@@ -3,7 +3,7 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::kv::KvPool;
 use super::launch;
 use super::queue::has_run;
@@ -16,17 +16,17 @@ use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, RowSink, Step, Transfers};
 use crate::model::Model;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::CUdeviceptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
+use trail_ptx::DevicePtr;
 
 /// How often a host that polls memory asks the driver whether the device is still there.
 const QUERY_EVERY: Duration = Duration::from_micros(100);
 /// Looks at memory without a pause, before the thread yields between looks.
 const SPINS: u32 = 1000;
 /// Blocks are counted in 32 bits.
-const MOST_BLOCKS: usize = i32::MAX as usize;
+const MAX_BLOCKS: usize = i32::MAX as usize;
 /// Steps that may be in flight.
 const STEPS: usize = 2;
 
@@ -39,7 +39,7 @@ pub struct CudaOptions {
     pub max_rows: usize,
     /// Most segments of a batch.
     pub max_segments: usize,
-    /// Most requests in the engine: slots are below it.
+    /// Most requests in the engine: request indices are below it.
     pub max_requests: usize,
     /// Longest context, tokens.
     pub max_context: usize,
@@ -80,7 +80,7 @@ pub struct CudaOptions {
 struct Pending {
     number: u64,
     /// Rows of the results, in order of segments.
-    chosen: Vec<u32>,
+    sampled_rows: Vec<u32>,
     /// Recorded after a step that samples no token.
     end: CudaEvent,
 }
@@ -114,7 +114,7 @@ impl CudaBackend {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
-        let name = device.context().name().map_err(doing("asking for the device's name"))?;
+        let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
         let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
@@ -139,7 +139,7 @@ impl CudaBackend {
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
-        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MOST_BLOCKS) {
+        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MAX_BLOCKS) {
             0 => None,
             host_blocks => {
                 let (max_requests, checksums) = (options.max_requests, options.checksums);
@@ -159,8 +159,8 @@ impl CudaBackend {
             _ => None,
         };
         let pending = || {
-            let chosen = Vec::with_capacity(options.max_segments);
-            Ok::<_, CudaError>(Pending { number: 0, chosen, end: executor.device.event()? })
+            let sampled_rows = Vec::with_capacity(options.max_segments);
+            Ok::<_, CudaError>(Pending { number: 0, sampled_rows, end: executor.device.event()? })
         };
         let pending = [pending()?, pending()?];
         let (launched, collected) = (0, 0);
@@ -191,7 +191,7 @@ impl CudaBackend {
     /// Device address of the grid barrier's word of [`CudaOptions::megakernel`] launches:
     /// generations in the upper half, zero in the lower half between launches; `None` where no step
     /// is launched so. For tests, and for debugging a device that hangs.
-    pub fn barrier(&self) -> Option<CUdeviceptr> {
+    pub fn barrier(&self) -> Option<DevicePtr<u32>> {
         self.executor.barrier()
     }
 
@@ -218,7 +218,7 @@ impl CudaBackend {
     /// From here on steps are launched kernel by kernel, with events that
     /// [`CudaBackend::step_times`] reads. No step may be in flight.
     pub fn trace(&mut self) -> Result<Anchor, CudaError> {
-        assert_eq!(self.launched, self.collected, "a step is under way");
+        assert_eq!(self.launched, self.collected, "a step is in flight");
         self.executor.start_trace()
     }
 
@@ -232,7 +232,7 @@ impl CudaBackend {
 
     fn launch_step(&mut self, step: &Step<'_>) -> Result<(), CudaError> {
         let begin = Instant::now();
-        let filled = self.executor.fill(step)?;
+        let written = self.executor.write(step)?;
         self.host = begin.elapsed();
         let ring = self.executor.ring().map(|(ring, _)| ring.clone());
         let staged = ring.as_ref().is_some_and(|ring| {
@@ -240,26 +240,26 @@ impl CudaBackend {
             ring.slots.announce(step.number, self.executor.staged())
         });
         if self.mode == TapMode::Blocking {
-            self.executor.launch(&filled, StepPhase::Lower)?;
+            self.executor.launch(&written, StepPhase::Lower)?;
             if let (Some(ring), Some(receiver), true) = (&ring, &self.receiver, staged) {
                 self.wait(step.number, || ring.is_there(step.number).then_some(()))?;
                 consume(ring, &**receiver, step.number, self.executor.staged());
                 ring.slots.finish(step.number);
             }
-            self.executor.launch(&filled, StepPhase::Upper)?;
+            self.executor.launch(&written, StepPhase::Upper)?;
         } else {
-            self.executor.launch(&filled, StepPhase::Whole)?;
+            self.executor.launch(&written, StepPhase::Whole)?;
             if let (Some(threads), true) = (&self.threads, staged) {
                 threads.wake();
             }
         }
         let pending = &mut self.pending[(step.number % STEPS as u64) as usize];
         pending.number = step.number;
-        pending.chosen.clear();
-        pending.chosen.extend_from_slice(self.executor.chosen());
-        if pending.chosen.is_empty() {
+        pending.sampled_rows.clear();
+        pending.sampled_rows.extend_from_slice(self.executor.sampled_rows());
+        if pending.sampled_rows.is_empty() {
             let recorded = pending.end.record(self.executor.compute().stream());
-            recorded.map_err(doing("recording the end of a step"))?;
+            recorded.map_err(driver_error("recording the end of a step"))?;
         }
         self.launched = step.number;
         Ok(())
@@ -269,16 +269,15 @@ impl CudaBackend {
         let number = self.collected + 1;
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
-        if pending.chosen.is_empty() {
+        if pending.sampled_rows.is_empty() {
             let waiting = |code| at_step(number, code);
             while !has_run(&pending.end).map_err(waiting)? {
                 std::thread::yield_now();
             }
         }
-        for &row in &pending.chosen {
-            let chosen =
-                self.wait(number, || self.executor.results().take(number, row as usize))?;
-            sampled.push(launch::sampled(&chosen));
+        for &row in &pending.sampled_rows {
+            let row = self.wait(number, || self.executor.results().take(number, row as usize))?;
+            sampled.push(launch::sampled(&row));
         }
         self.collected = number;
         Ok(())
@@ -374,5 +373,5 @@ impl Transfers for CudaBackend {
 }
 
 fn at_step(number: u64, code: cudarc::driver::DriverError) -> CudaError {
-    CudaError::Driver { doing: format!("waiting for step {number}"), code }
+    CudaError::Driver { operation: format!("waiting for step {number}"), code }
 }

@@ -1,6 +1,6 @@
 //! The driver's context, and errors of `Drop` that are reported by the next call.
 
-use super::error::{CudaError, doing};
+use super::error::{CudaError, driver_error};
 use cudarc::driver::{CudaContext, DriverError, result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl Context {
     pub(super) fn bind(&self) -> Result<(), CudaError> {
         match self.take_parked() {
             Some(error) => Err(error),
-            None => self.driver.bind_to_thread().map_err(doing("binding the context")),
+            None => self.driver.bind_to_thread().map_err(driver_error("binding the context")),
         }
     }
 
@@ -41,7 +41,7 @@ impl Context {
         // A failed binding does not excuse the attempt: the context may be current all the same.
         if let Err(code) = bound.and(release()) {
             let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
-            parked.get_or_insert_with(|| doing(format!("freeing {what}"))(code));
+            parked.get_or_insert_with(|| driver_error(format!("freeing {what}"))(code));
             self.is_parked.store(true, Ordering::Release);
         }
     }
@@ -55,11 +55,11 @@ impl Context {
         let _ = result::ctx::synchronize();
     }
 
-    /// The parked error, if there is one; it counts as reported then.
+    /// The parked error, if any; it counts as reported then.
     pub(super) fn take_parked(&self) -> Option<CudaError> {
         let bindings = || {
             let code = self.driver.check_err().err()?;
-            Some(doing("giving a stream, an event or a graph back")(code))
+            Some(driver_error("giving a stream, an event or a graph back")(code))
         };
         if !self.is_parked.swap(false, Ordering::Acquire) {
             return bindings();

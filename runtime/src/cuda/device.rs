@@ -2,7 +2,7 @@
 //! is launched.
 
 use super::context::Context;
-use super::error::{CudaError, LaunchCause, LaunchError, doing};
+use super::error::{CudaError, LaunchCause, LaunchError, driver_error};
 use super::launch::Launch;
 use super::plan::{Chip, LaunchPlan};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
@@ -75,11 +75,11 @@ impl Device {
         if !Device::is_present() {
             return Err(CudaError::Absent);
         }
-        let context = CudaContext::new(ordinal).map_err(doing("opening the device"))?;
-        // SAFETY: this project orders its streams by events of its own; the bindings' own tracking
+        let context = CudaContext::new(ordinal).map_err(driver_error("opening the device"))?;
+        // SAFETY: this project orders its streams by its own events; the bindings' own tracking
         // would add events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
-        let chip = read_chip(&context).map_err(doing("reading the device's attributes"))?;
+        let chip = read_chip(&context).map_err(driver_error("reading the device's attributes"))?;
         let context = Arc::new(Context::new(context));
         Ok(Device { context, chip, kernels: Mutex::default() })
     }
@@ -196,7 +196,7 @@ impl Device {
     /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX
     /// otherwise.
     fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
-        let fail = |code| CudaError::Driver { doing: format!("loading {}", module.name), code };
+        let fail = |code| CudaError::Driver { operation: format!("loading {}", module.name), code };
         self.context.bind()?;
         let image = self.chip.target.and_then(|target| module.image(target));
         let native = image.map(|image| (image.target, load_image(image.cubin.to_vec())));
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_driver_is_told_so() {
+    fn a_machine_without_a_driver_gets_a_message() {
         if !Device::is_present() {
             let error = Device::open(0).err().expect("no driver, no device");
             assert_eq!(error.to_string(), "no CUDA driver on this machine (libcuda was not found)");

@@ -20,7 +20,7 @@ pub enum CudaError {
     /// The driver refused.
     Driver {
         /// The operation that failed, as a participle phrase.
-        doing: String,
+        operation: String,
         /// The driver's code.
         code: DriverError,
     },
@@ -102,7 +102,7 @@ impl fmt::Display for CudaError {
             CudaError::NoCode { module } => {
                 write!(f, "no code of {module} that this device can run")
             }
-            CudaError::Driver { doing, code } => write!(f, "{doing}: {}", describe(code)),
+            CudaError::Driver { operation, code } => write!(f, "{operation}: {}", describe(code)),
             CudaError::OutOfMemory(error) => error.fmt(f),
             CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
@@ -155,9 +155,9 @@ impl From<CudaError> for Fault {
     }
 }
 
-/// An error of the driver's while `what` was being done.
-pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(DriverError) -> CudaError {
-    move |code| CudaError::Driver { doing: what.into(), code }
+/// The error of a driver's code; `operation` is a participle phrase.
+pub(crate) fn driver_error(operation: impl Into<String>) -> impl FnOnce(DriverError) -> CudaError {
+    move |code| CudaError::Driver { operation: operation.into(), code }
 }
 
 /// Returns true if the code means that there is too little memory.

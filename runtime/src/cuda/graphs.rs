@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::queue::Queue;
 use super::step::StepPhase;
 use cudarc::driver::result;
@@ -31,13 +31,13 @@ impl Graph {
         device.shared().bind()?;
         // Other threads may meanwhile do what a capture forbids: it concerns this thread alone.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        stream.begin_capture(mode).map_err(doing(WHAT))?;
+        stream.begin_capture(mode).map_err(driver_error(WHAT))?;
         let issued = issue();
         // Ended in any case: a stream that records runs nothing.
         // SAFETY: the capture was begun above, on this thread.
         let graph = unsafe { result::stream::end_capture(stream.cu_stream()) };
         issued?;
-        let graph = graph.map_err(doing(WHAT))?;
+        let graph = graph.map_err(driver_error(WHAT))?;
         let mut executable = ptr::null_mut();
         // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not
         // need it.
@@ -45,7 +45,7 @@ impl Graph {
         let context = device.shared().clone();
         // SAFETY: as above.
         context.release("a graph", || unsafe { result::graph::destroy(graph) });
-        made.map_err(doing("making a graph ready"))?;
+        made.map_err(driver_error("making a graph ready"))?;
         Ok(Graph { executable, context })
     }
 
@@ -56,7 +56,7 @@ impl Graph {
         // stream was waited for.
         let launched =
             unsafe { result::graph::launch(self.executable, queue.stream().cu_stream()) };
-        launched.map_err(doing("launching a step's graph"))
+        launched.map_err(driver_error("launching a step's graph"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The devices of the machine, without opening one.
 
 use super::device::Device;
-use super::error::{CudaError, doing};
+use super::error::{CudaError, driver_error};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result};
 use trail_ptx::Target;
@@ -39,12 +39,12 @@ pub fn devices() -> Result<Vec<Found>, CudaError> {
     if !Device::is_present() {
         return Err(CudaError::Absent);
     }
-    let count = CudaContext::device_count().map_err(doing("counting the devices"))?;
+    let count = CudaContext::device_count().map_err(driver_error("counting the devices"))?;
     (0..count).map(describe).collect()
 }
 
 fn describe(ordinal: i32) -> Result<Found, CudaError> {
-    let asking = doing("asking a device what it is");
+    let asking = driver_error("asking a device what it is");
     let read = || {
         let device = result::device::get(ordinal)?;
         let attribute = |attribute| {

@@ -7,12 +7,13 @@ use super::error::OutOfMemory;
 use super::memory::DeviceBuffer;
 use crate::backend::BLOCK_TOKENS;
 use crate::model::{Dtype, ModelConfig};
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::bf16;
 
 /// Advice of the error when there is no room for the cache.
 const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller model";
 /// Kernels count blocks in signed 32-bit numbers.
-const MOST_BLOCKS: usize = i32::MAX as usize;
+const MAX_BLOCKS: usize = i32::MAX as usize;
 
 /// Device memory that a captured graph may take, bytes.
 const GRAPH_BYTES: usize = 256 << 10;
@@ -39,10 +40,10 @@ impl KvPool {
     ) -> Result<KvPool, CudaError> {
         let block_bytes = block_bytes(config);
         let blocks = match blocks {
-            Some(blocks) => blocks.clamp(1, MOST_BLOCKS),
+            Some(blocks) => blocks.clamp(1, MAX_BLOCKS),
             None => {
                 let free = device.free_bytes()?;
-                match (free.saturating_sub(reserve) / block_bytes).min(MOST_BLOCKS) {
+                match (free.saturating_sub(reserve) / block_bytes).min(MAX_BLOCKS) {
                     0 => {
                         let needed = reserve + block_bytes;
                         let what = "one block of the KV cache and the reserve";
@@ -58,31 +59,31 @@ impl KvPool {
         Ok(KvPool { memory, block_bytes, blocks: blocks as u32 })
     }
 
-    /// A pool of `blocks`; by default no more than `most`, and what fits beside `graphs` captured
+    /// A pool of `blocks`; by default no more than `max`, and what fits beside `graphs` captured
     /// graphs and the driver's own memory. Allocate everything else first.
     pub(super) fn sized(
         device: &Device,
         config: &ModelConfig,
         blocks: Option<usize>,
-        most: usize,
+        max: usize,
         graphs: usize,
     ) -> Result<KvPool, CudaError> {
         let free = device.free_bytes()?;
         let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
         let fit = free.saturating_sub(reserve) / block_bytes(config);
-        let blocks = blocks.or_else(|| (fit > most).then_some(most));
+        let blocks = blocks.or_else(|| (fit > max).then_some(max));
         KvPool::new(device, config, blocks, reserve)
     }
 
-    /// Where it begins.
-    pub fn at(&self) -> CUdeviceptr {
-        self.memory.at()
+    /// Address of its first element.
+    pub fn device_ptr(&self) -> DevicePtr<bf16> {
+        self.memory.device_ptr()
     }
 
     /// Where `block` begins.
-    pub fn block_at(&self, block: u32) -> CUdeviceptr {
+    pub fn block_at(&self, block: u32) -> DevicePtr<bf16> {
         debug_assert!(block < self.blocks, "block {block} of {}", self.blocks);
-        self.at() + u64::from(block) * self.block_bytes as u64
+        self.device_ptr().add(block as usize * self.block_bytes / size_of::<bf16>())
     }
 
     /// Bytes of a block.

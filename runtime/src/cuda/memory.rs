@@ -8,7 +8,7 @@
 use super::context::Context;
 use super::device::Device;
 use super::error::is_out_of_memory;
-use super::error::{CudaError, OutOfMemory, doing};
+use super::error::{CudaError, OutOfMemory, driver_error};
 use super::plain::{self, Plain};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
@@ -16,6 +16,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use trail_ptx::DevicePtr;
 
 /// Default advice of an out-of-memory error of the device; [`CudaError::or_try`] replaces it.
 const DEVICE_HELP: &str =
@@ -25,7 +26,7 @@ const HOST_HELP: &str = "lower --host-kv-gib, or raise the limit of locked memor
 
 /// Device memory. Uninitialised at first.
 pub struct DeviceBuffer {
-    at: CUdeviceptr,
+    address: CUdeviceptr,
     bytes: usize,
     what: &'static str,
     context: Arc<Context>,
@@ -34,7 +35,7 @@ pub struct DeviceBuffer {
 /// Pinned host memory that the device can access. Uninitialised at first.
 pub struct PinnedBuffer {
     host: *mut u8,
-    at: CUdeviceptr,
+    address: CUdeviceptr,
     bytes: usize,
     what: &'static str,
     context: Arc<Context>,
@@ -63,19 +64,19 @@ impl Device {
         let context = self.shared();
         context.bind()?;
         // SAFETY: the memory is freed once, by `Drop`; its uninitialised contents are never read.
-        let at = unsafe { result::malloc_sync(bytes.max(1)) };
-        let at = at.map_err(|code| refused(code, bytes, what, true))?;
-        Ok(DeviceBuffer { at, bytes, what, context: context.clone() })
+        let address = unsafe { result::malloc_sync(bytes.max(1)) };
+        let address = address.map_err(|code| refused(code, bytes, what, true))?;
+        Ok(DeviceBuffer { address, bytes, what, context: context.clone() })
     }
 
     /// As [`Device::alloc`], with zeros, written when it returns.
     pub fn alloc_zeros(&self, bytes: usize, what: &'static str) -> Result<DeviceBuffer, CudaError> {
         let buffer = self.alloc(bytes, what)?;
         // SAFETY: a fill of the whole of a new buffer.
-        let filled = unsafe { result::memset_d8_sync(buffer.at, 0, buffer.bytes) };
+        let filled = unsafe { result::memset_d8_sync(buffer.address, 0, buffer.bytes) };
         // A fill of device memory may return before it has run, and the streams of this project do
         // not wait for it.
-        filled.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
+        filled.and_then(|()| result::ctx::synchronize()).map_err(driver_error(what))?;
         Ok(buffer)
     }
 
@@ -88,8 +89,8 @@ impl Device {
         let buffer = self.alloc(size_of_val(values), what)?;
         // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when
         // it returns; the wait below sees it arrive.
-        let copied = unsafe { result::memcpy_htod_sync(buffer.at(), values) };
-        copied.and_then(|()| result::ctx::synchronize()).map_err(doing(what))?;
+        let copied = unsafe { result::memcpy_htod_sync(buffer.address, values) };
+        copied.and_then(|()| result::ctx::synchronize()).map_err(driver_error(what))?;
         Ok(buffer)
     }
 
@@ -102,14 +103,14 @@ impl Device {
         let context = self.shared();
         context.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the memory is freed once, by `Drop`; it is bytes, of which none is invalid.
+        // SAFETY: the memory is freed once, by `Drop`; every value of its bytes is valid.
         let host = unsafe { result::malloc_host(bytes.max(1), flags) };
         let host = host.map_err(|code| refused(code, bytes, what, false))?;
         let mut buffer =
-            PinnedBuffer { host: host.cast(), at: 0, bytes, what, context: context.clone() };
+            PinnedBuffer { host: host.cast(), address: 0, bytes, what, context: context.clone() };
         // SAFETY: asks for the device's address of memory allocated above as mapped.
-        let code = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.at, host, 0) };
-        code.result().map_err(doing(what))?;
+        let code = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.address, host, 0) };
+        code.result().map_err(driver_error(what))?;
         Ok(buffer)
     }
 
@@ -134,26 +135,26 @@ impl Device {
                 Priority::Low => least,
             })
         };
-        create().map_err(doing("making a stream"))
+        create().map_err(driver_error("making a stream"))
     }
 
     /// An event without timing.
     pub fn event(&self) -> Result<CudaEvent, CudaError> {
         self.shared().bind()?;
-        self.context().new_event(None).map_err(doing("making an event"))
+        self.context().new_event(None).map_err(driver_error("making an event"))
     }
 
     /// Free bytes of the device's memory.
     pub fn free_bytes(&self) -> Result<usize, CudaError> {
         self.shared().bind()?;
-        let (free, _) = result::mem_get_info().map_err(doing("asking for free memory"))?;
+        let (free, _) = result::mem_get_info().map_err(driver_error("asking for free memory"))?;
         Ok(free)
     }
 
     /// Waits for all work of all streams.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.shared().bind()?;
-        result::ctx::synchronize().map_err(doing("waiting for the device"))
+        result::ctx::synchronize().map_err(driver_error("waiting for the device"))
     }
 
     /// The first error of a `Drop` that was not reported yet.
@@ -163,9 +164,9 @@ impl Device {
 }
 
 impl DeviceBuffer {
-    /// Address of the first byte.
-    pub fn at(&self) -> CUdeviceptr {
-        self.at
+    /// Address of the first element, of whichever type its user takes the bytes for.
+    pub fn device_ptr<T>(&self) -> DevicePtr<T> {
+        DevicePtr::new(self.address)
     }
 
     /// Size in bytes.
@@ -175,9 +176,9 @@ impl DeviceBuffer {
 }
 
 impl PinnedBuffer {
-    /// The address by which the device knows it.
-    pub fn at(&self) -> CUdeviceptr {
-        self.at
+    /// The address by which the device knows it; see [`DeviceBuffer::device_ptr`].
+    pub fn device_ptr<T>(&self) -> DevicePtr<T> {
+        DevicePtr::new(self.address)
     }
 
     /// The address by which the host knows it, aligned to a page.
@@ -185,7 +186,7 @@ impl PinnedBuffer {
         self.host
     }
 
-    /// The host's address of the first byte of `range`.
+    /// Host address of the first byte of `range`.
     ///
     /// # Panics
     /// If the range does not lie within the buffer.
@@ -197,7 +198,7 @@ impl PinnedBuffer {
 
     /// All bytes. The caller changes only bytes that no work in flight on the device reads.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is this buffer's alone, of which no value is invalid. Buffers that the
+        // SAFETY: the memory is this buffer's alone; each of its values is valid. Buffers that the
         // device writes are read by `load` and `read`, never by a slice that lives meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.host, self.bytes) }
     }
@@ -220,9 +221,9 @@ impl PinnedBuffer {
     }
 
     /// The device's address of the word at byte `offset`, a multiple of 4.
-    pub(super) fn word_at(&self, offset: usize) -> CUdeviceptr {
+    pub(super) fn word_at(&self, offset: usize) -> DevicePtr<u32> {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes, "a word at byte {offset}");
-        self.at + offset as CUdeviceptr
+        self.device_ptr().add(offset / 4)
     }
 
     /// The value at byte `offset`, which the device has written and does not write now.
@@ -241,7 +242,7 @@ impl PinnedBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `Device::alloc`, and freed here alone.
-        self.context.release(self.what, || unsafe { result::free_sync(self.at) });
+        self.context.release(self.what, || unsafe { result::free_sync(self.address) });
     }
 }
 
@@ -256,7 +257,7 @@ impl Drop for PinnedBuffer {
 /// The error of a failed allocation; asks for the free memory, in the current context.
 fn refused(code: DriverError, needed: usize, what: &'static str, on_device: bool) -> CudaError {
     if !is_out_of_memory(&code) {
-        return doing(format!("allocating {needed} bytes for {what}"))(code);
+        return driver_error(format!("allocating {needed} bytes for {what}"))(code);
     }
     let free = on_device.then(|| result::mem_get_info().map_or(0, |(free, _)| free));
     let help = if on_device { DEVICE_HELP } else { HOST_HELP };

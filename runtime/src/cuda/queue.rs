@@ -1,14 +1,14 @@
 //! A stream of a device, with one promise for all launches and copies that are put on it.
 
 use super::device::Device;
-use super::error::{CudaError, doing};
+use super::error::{CudaError, driver_error};
 use super::launch::Launch;
 use super::memory::PinnedBuffer;
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use std::ops::Range;
 use std::sync::Arc;
-use trail_ptx::Parameters;
+use trail_ptx::{DevicePtr, Parameters};
 
 /// Flags of a stream's memory write: the default, with a fence of the system before it.
 const FENCED: u32 = 0;
@@ -50,17 +50,16 @@ impl Queue {
     }
 
     /// Starts a copy of `range`'s bytes of `to` from device memory.
-    pub fn copy_to_host(
+    pub fn copy_to_host<T>(
         &self,
         to: &PinnedBuffer,
         range: Range<usize>,
-        from: CUdeviceptr,
+        from: DevicePtr<T>,
     ) -> Result<(), DriverError> {
-        let (at, bytes) = (to.byte_at(&range), range.len());
+        let (at, bytes, stream) = (to.byte_at(&range), range.len(), self.stream.cu_stream());
         // SAFETY: the range lies within the pinned memory (`byte_at` checks it); the maker of the
         // queue answers for the lifetime of both sides (`Queue::new`).
-        unsafe { sys::cuMemcpyDtoHAsync_v2(at.cast(), from, bytes, self.stream.cu_stream()) }
-            .result()
+        unsafe { sys::cuMemcpyDtoHAsync_v2(at.cast(), from.address(), bytes, stream) }.result()
     }
 
     /// Writes `value` to the word at byte `offset` of `to`, behind a fence: a host that sees it, or
@@ -76,24 +75,24 @@ impl Queue {
         let stream = self.stream.cu_stream();
         // SAFETY: the word lies within the pinned memory (`word_at` checks it), which lives as long
         // as the queue's work (`Queue::new`).
-        unsafe { sys::cuStreamWriteValue32_v2(stream, at, value, FENCED) }.result()
+        unsafe { sys::cuStreamWriteValue32_v2(stream, at.address(), value, FENCED) }.result()
     }
 
     /// Starts a copy of `range`'s bytes of `from` to device memory.
-    pub fn copy_to_device(
+    pub fn copy_to_device<T>(
         &self,
-        to: CUdeviceptr,
+        to: DevicePtr<T>,
         from: &PinnedBuffer,
         range: Range<usize>,
     ) -> Result<(), DriverError> {
-        let (at, bytes) = (from.byte_at(&range), range.len());
+        let (at, bytes, stream) = (from.byte_at(&range), range.len(), self.stream.cu_stream());
         // SAFETY: as in `copy_to_host`.
-        unsafe { sys::cuMemcpyHtoDAsync_v2(to, at.cast(), bytes, self.stream.cu_stream()) }.result()
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to.address(), at.cast(), bytes, stream) }.result()
     }
 
     /// Waits until everything on the queue has run; `what` says in an error what was waited for.
     pub fn synchronize(&self, what: &'static str) -> Result<(), CudaError> {
-        self.stream.synchronize().map_err(doing(what))
+        self.stream.synchronize().map_err(driver_error(what))
     }
 
     /// Returns whether everything on the queue has run.

@@ -1,5 +1,5 @@
-//! Choices on their way back: the sampler writes each row into mapped memory and stamps it; the
-//! host polls the stamps.
+//! Sampled tokens on their way back: the sampler writes each row into mapped memory and stamps it;
+//! the host polls the stamps.
 //!
 //! No copy and no kernel stands between the sampler and the host. The rows of a step are
 //! overwritten two steps later, when the host has read them, since no more than two steps are in
@@ -8,13 +8,13 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::memory::PinnedBuffer;
-use cudarc::driver::sys::CUdeviceptr;
 use std::mem::offset_of;
+use trail_ptx::DevicePtr;
 use trail_ptx::params::RowSampled;
 
 const PARITIES: usize = 2;
 
-/// `[2 parities][rows]` choices.
+/// `[2 parities][rows]` sampled tokens.
 pub(super) struct SampleResults {
     memory: PinnedBuffer,
     rows: usize,
@@ -29,8 +29,8 @@ impl SampleResults {
     }
 
     /// Where the steps of `parity` write.
-    pub(super) fn at(&self, parity: usize) -> CUdeviceptr {
-        self.memory.at() + (parity * self.rows * size_of::<RowSampled>()) as u64
+    pub(super) fn at(&self, parity: usize) -> DevicePtr<RowSampled> {
+        self.memory.device_ptr().add(parity * self.rows)
     }
 
     /// Row `row` of the step numbered `number`, if it is there.

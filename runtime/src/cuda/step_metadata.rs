@@ -1,4 +1,4 @@
-//! The metadata of a step, on the device, and the host's copy of it: only what differs crosses the
+//! The metadata of a step, on the device, and its host copy: only what differs crosses the
 //! link.
 //!
 //! A word that is [`StepMetadata::set`] to what it already is costs a comparison. Others go as
@@ -8,18 +8,19 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::launch;
+use super::launch::Launch;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::{LaunchPlan, step};
 use super::queue::Queue;
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::ApplyDiffsParams;
 
 /// Steps that may be in flight, and so lists.
 const PARITIES: usize = 2;
 /// Words of a list before its first pair: how many there are, and one that keeps pairs aligned.
 const HEAD: usize = 2;
 
-/// The metadata's words on the device, and the host's copy.
+/// The metadata's words on the device, and their host copy.
 pub struct StepMetadata {
     /// `[words]` u32, zeros at first.
     device: DeviceBuffer,
@@ -29,7 +30,7 @@ pub struct StepMetadata {
     /// Pairs of a list.
     capacity: usize,
     plan: LaunchPlan,
-    /// The list of the step that is being filled.
+    /// The list of the step that is being written.
     parity: usize,
     count: usize,
     /// Pairs beyond the list's end.
@@ -37,7 +38,7 @@ pub struct StepMetadata {
 }
 
 impl StepMetadata {
-    /// A metadata of `words` words, of which a step usually changes no more than `capacity`.
+    /// Metadata of `words` words; a step usually changes no more than `capacity`.
     pub fn new(device: &Device, words: usize, capacity: usize) -> Result<StepMetadata, CudaError> {
         let capacity = capacity.clamp(1, words.max(1));
         let bytes = PARITIES * (HEAD + 2 * capacity) * 4;
@@ -55,12 +56,12 @@ impl StepMetadata {
     }
 
     /// The device address of word `index`.
-    pub fn at(&self, index: usize) -> CUdeviceptr {
+    pub fn at(&self, index: usize) -> DevicePtr<u32> {
         debug_assert!(index < self.host.len());
-        self.device.at() + 4 * index as u64
+        self.device.device_ptr().add(index)
     }
 
-    /// The host's value of word `index`.
+    /// The host value of word `index`.
     pub fn get(&self, index: usize) -> u32 {
         self.host[index]
     }
@@ -102,7 +103,7 @@ impl StepMetadata {
         self.lists.write(at, &[self.count as u32]);
     }
 
-    /// Pairs in the list that is being filled, and beyond it.
+    /// Pairs in the list that is being written, and beyond it.
     pub fn pending(&self) -> usize {
         self.count + self.spilled.len()
     }
@@ -128,11 +129,12 @@ impl StepMetadata {
 
     /// Launches the kernel that applies the list of `parity`.
     pub fn apply(&self, queue: &Queue, parity: usize) -> Result<(), CudaError> {
-        let count = self.lists.at() + (4 * self.list(parity)) as u64;
-        let addresses = [self.device.at(), count, count + (HEAD * 4) as u64];
+        let count = self.lists.device_ptr().add(self.list(parity));
+        let words = self.device.device_ptr();
+        let params = ApplyDiffsParams { words, count, diffs: count.add(HEAD) };
         // The list and the words are as large as the kernel reads and writes: `set` checked every
         // index.
-        queue.launch(&launch::apply_diffs(&self.plan, addresses))
+        queue.launch(&Launch { plan: self.plan, params })
     }
 
     /// The kernel that [`StepMetadata::apply`] launches.

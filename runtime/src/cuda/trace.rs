@@ -4,13 +4,13 @@
 
 use super::device::Device;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::queue::Queue;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::time::{Duration, Instant};
 
-/// Looks at both clocks, of which the quickest counts.
+/// Pairs of readings of both clocks; the quickest pair counts.
 const LOOKS: usize = 16;
 /// Steps whose events are kept.
 const STEPS: usize = 2;
@@ -36,8 +36,8 @@ pub(super) enum TracePoint {
     Copied,
 }
 
-/// The device's clock against the host's: an event that was recorded between two looks at the
-/// host's clock.
+/// The device clock against the host clock: an event that was recorded between two
+/// readings of the host clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Anchor {
     /// The device's time 0, give or take [`Anchor::error`].
@@ -86,7 +86,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Events for two steps, and where `stream`'s clock stands against the host's. Waits for what
+    /// Events for two steps, and the offset of `stream`'s clock to the host clock. Waits for what
     /// is on `stream`.
     pub(super) fn new(
         device: &Device,
@@ -113,14 +113,14 @@ impl Trace {
         stream: &CudaStream,
     ) -> Result<(), CudaError> {
         let event = &self.events[parity][point as usize];
-        event.record(stream).map_err(doing("recording a timing event"))
+        event.record(stream).map_err(driver_error("recording a timing event"))
     }
 
     /// Times of the last step of `parity`; waits for its end.
     fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
         let at = |point: TracePoint| {
             let ms = self.zero.elapsed_ms(&self.events[parity][point as usize]);
-            Ok::<_, CudaError>(f64::from(ms.map_err(doing("reading a timing event"))?) / 1e3)
+            Ok::<_, CudaError>(f64::from(ms.map_err(driver_error("reading a timing event"))?) / 1e3)
         };
         let tap = match self.tapped[parity] {
             false => None,
@@ -180,9 +180,9 @@ fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), C
     let mut best: Option<(CudaEvent, Anchor)> = None;
     for _ in 0..LOOKS {
         let event = timing_event(device)?;
-        stream.synchronize().map_err(doing(WHAT))?;
+        stream.synchronize().map_err(driver_error(WHAT))?;
         let before = Instant::now();
-        event.record(stream).and_then(|()| event.synchronize()).map_err(doing(WHAT))?;
+        event.record(stream).and_then(|()| event.synchronize()).map_err(driver_error(WHAT))?;
         let error = before.elapsed() / 2;
         if best.as_ref().is_none_or(|(_, best)| error < best.error) {
             best = Some((event, Anchor { at: before + error, error }));
@@ -194,5 +194,5 @@ fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), C
 fn timing_event(device: &Device) -> Result<CudaEvent, CudaError> {
     device.shared().bind()?;
     let event = device.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-    event.map_err(doing("making a timing event"))
+    event.map_err(driver_error("making a timing event"))
 }

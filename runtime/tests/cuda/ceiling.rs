@@ -1,6 +1,7 @@
 //! Proof of the ceilings: they do the work that they are timed for.
 
-use trail_runtime::cuda::launch::{ceiling_mma, ceiling_read};
+use trail_runtime::cuda::launch::Launch;
+use trail_runtime::cuda::params::CeilingParams;
 use trail_runtime::cuda::plan::bench::ceiling;
 use trail_test_support::cuda::{Address, Bench, Chance};
 
@@ -19,11 +20,15 @@ fn a_read_reads_every_word_once() {
         let plan = ceiling::read(bench.device.chip(), quads);
         let mut data = bench.input(&words);
         let mut sums = bench.output(plan.grid[0] as usize * 4);
-        let (from, to) = (data.at(&bench), sums.at(&bench));
-        let launch = ceiling_read(bench.device.chip(), from, quads, to);
+        let params = CeilingParams {
+            data: data.at(&bench),
+            sums: sums.at(&bench),
+            quads: quads as i64,
+            ..CeilingParams::default()
+        };
         // SAFETY: as many pieces, and a sum for each block; both live until the read below has
         // waited.
-        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
         assert_eq!(sum_of_words(&bench.read::<u32>(&sums)), sum_of_words(&words), "{plan}");
     }
 }
@@ -35,9 +40,9 @@ fn a_product_of_registers_adds_one_to_each_sum() {
         let plan = ceiling::mma(bench.device.chip(), rounds);
         let mut sums = bench.output((plan.grid[0] * plan.block) as usize * 4);
         let to = sums.at(&bench);
-        let launch = ceiling_mma(bench.device.chip(), rounds, to);
+        let params = CeilingParams { sums: to, rounds: rounds as i32, ..CeilingParams::default() };
         // SAFETY: a sum for each thread, alive until the read below has waited.
-        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
         let sums = bench.read::<f32>(&sums);
         assert!(sums.iter().all(|&sum| sum == 32.0 * rounds as f32), "{plan}");
     }

@@ -3,6 +3,7 @@
 use cudarc::driver::sys::CUresult;
 use std::sync::Arc;
 use trail_cuda_emulator::Failing;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::{CudaError, Device, Priority};
 
 #[test]
@@ -11,7 +12,11 @@ fn what_a_device_holds_is_freed_on_any_thread() {
     let device = Arc::new(Device::open(0).unwrap());
     let (memory, pinned) = (device.alloc(0, "x").unwrap(), device.alloc_pinned(100, "y").unwrap());
     assert_eq!((memory.bytes(), pinned.bytes()), (0, 100));
-    assert!(memory.at() != 0 && pinned.at() != 0 && !pinned.as_ptr().is_null());
+    assert!(
+        memory.device_ptr::<u8>() != DevicePtr::NULL
+            && pinned.device_ptr::<u8>() != DevicePtr::NULL
+            && !pinned.as_ptr().is_null()
+    );
     if let Some(emulator) = session.emulator() {
         assert_eq!(emulator.live_allocations(), 2);
     }
@@ -24,7 +29,7 @@ fn what_a_device_holds_is_freed_on_any_thread() {
 }
 
 #[test]
-fn too_little_memory_is_told_with_figures_and_help() {
+fn too_little_memory_is_reported_with_figures_and_help() {
     let session = trail_cuda_emulator::session();
     let device = Device::open(0).unwrap();
     let free = device.free_bytes().unwrap();
@@ -57,8 +62,12 @@ fn zeros_are_written_before_anybody_reads() {
     let mut host = vec![7u8; 1000];
     // SAFETY: both have 1000 bytes and outlive the copy, which the event ends.
     unsafe {
-        cudarc::driver::result::memcpy_dtoh_async(&mut host, zeros.at(), stream.cu_stream())
-            .unwrap();
+        cudarc::driver::result::memcpy_dtoh_async(
+            &mut host,
+            zeros.device_ptr::<u8>().address(),
+            stream.cu_stream(),
+        )
+        .unwrap();
     }
     event.record(&stream).unwrap();
     event.synchronize().unwrap();
@@ -67,7 +76,7 @@ fn zeros_are_written_before_anybody_reads() {
 
 /// A lost device takes nothing back: that is said once, and nothing panics or counts as a leak.
 #[test]
-fn a_drop_that_fails_is_told_by_the_next_call() {
+fn a_drop_that_fails_is_reported_by_the_next_call() {
     let session = trail_cuda_emulator::session();
     let Some(emulator) = session.emulator() else { return };
     let device = Device::open(0).unwrap();

@@ -1,14 +1,13 @@
 //! Shared by the kernel tests: a device, guarded and poisoned buffers, random numbers.
 
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr as _, DevicePtrMut as _};
 use half::bf16;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
 use trail_cuda_emulator::harness::Session;
 use trail_platform::rng::{signed_unit, splitmix64};
-use trail_ptx::Target;
+use trail_ptx::{DevicePtr, Target};
 use trail_runtime::cuda::Device;
 
 /// Bytes after each output that no kernel may touch.
@@ -145,18 +144,18 @@ pub struct Output {
 /// The device address of a buffer, on the bench's stream.
 pub trait Address {
     /// The address.
-    fn at(&mut self, bench: &Bench) -> CUdeviceptr;
+    fn at<T>(&mut self, bench: &Bench) -> DevicePtr<T>;
 }
 
 impl Address for Buffer {
-    fn at(&mut self, bench: &Bench) -> CUdeviceptr {
-        self.slice.device_ptr(&bench.stream).0
+    fn at<T>(&mut self, bench: &Bench) -> DevicePtr<T> {
+        DevicePtr::new(self.slice.device_ptr(&bench.stream).0)
     }
 }
 
 impl Address for Output {
-    fn at(&mut self, bench: &Bench) -> CUdeviceptr {
-        self.slice.device_ptr_mut(&bench.stream).0
+    fn at<T>(&mut self, bench: &Bench) -> DevicePtr<T> {
+        DevicePtr::new(self.slice.device_ptr_mut(&bench.stream).0)
     }
 }
 

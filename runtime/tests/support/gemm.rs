@@ -179,7 +179,7 @@ pub fn residual(x: &[bf16], w: &Matrix, h: &[f32], gamma: &[bf16]) -> Residual {
     Residual { h, x_next, ss }
 }
 
-/// Bias and norms of the heads, as `launch::HeadTerms`; an empty vector: none.
+/// Bias and norms of the heads, as `params::HeadTerms`; an empty vector: none.
 #[derive(Clone, Debug, Default)]
 pub struct HeadTerms {
     /// Of queries, keys and values.

@@ -27,11 +27,6 @@ const fn everywhere(word: &'static str, instead: &'static str) -> Banned {
     Banned { word, instead, place: Place::Everywhere, allowed: &[] }
 }
 
-/// A rule that the folders in [`PENDING`] do not follow yet.
-const fn pending(word: &'static str, instead: &'static str) -> Banned {
-    Banned { allowed: PENDING, ..everywhere(word, instead) }
-}
-
 const fn identifier(
     word: &'static str,
     instead: &'static str,
@@ -39,10 +34,6 @@ const fn identifier(
 ) -> Banned {
     Banned { word, instead, place: Place::Identifiers, allowed }
 }
-
-/// Folders to be mended: the CUDA side. Empty is the goal.
-pub const PENDING: &[&str] =
-    &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/cuda", "kernels/", "ptx/"];
 
 /// Places where a slot is no request index: of `BatchSlots`, a worker, a register of the emulator.
 #[rustfmt::skip]
@@ -58,42 +49,42 @@ pub const BANNED: &[Banned] = &[
     everywhere("at the host", "\"in host memory\" or \"on the host\""),
     everywhere("by itself", "\"alone\", \"without ...\" or nothing"),
     everywhere("comes by", "\"occurs\" or \"arrives through\""),
-    pending("company", "\"other requests\" or \"other rows\""),
+    everywhere("company", "\"other requests\" or \"other rows\""),
     everywhere("door", "queue, inbox or ring"),
     everywhere("doors", "queues, inbox or rings"),
     everywhere("for ever", "\"without bound\" or \"forever\""),
-    pending("if there is one", "\"if any\", \"if present\" or \"optional\""),
+    everywhere("if there is one", "\"if any\", \"if present\" or \"optional\""),
     everywhere("is told", "\"receives\" or \"is notified of\""),
     everywhere("lest", "\"so that ... not\""),
-    pending("lie in", "\"are in\""),
-    pending("lies in", "\"is in\""),
+    everywhere("lie in", "\"are in\""),
+    everywhere("lies in", "\"is in\""),
     everywhere("mourner", "panic guard"),
     everywhere("nobody", "name what does not: \"no thread\", \"no caller\""),
-    pending("of its own", "\"its own\", \"separate\" or \"dedicated\""),
+    everywhere("of its own", "\"its own\", \"separate\" or \"dedicated\""),
     everywhere("of them", "name what: \"two requests\", \"all blocks\""),
-    pending("of which", "\"whose\", \"where\" or two sentences"),
+    everywhere("of which", "\"whose\", \"where\" or two sentences"),
     everywhere("seat", "batch index"),
     everywhere("seats", "batch indices"),
     everywhere("stand in", "\"emulator\" or \"substitute\""),
     everywhere("stands for", "\"means\" or \"represents\""),
-    pending("the host's", "\"host\" as an adjective: \"host memory\""),
+    everywhere("the host's", "\"host\" as an adjective: \"host memory\""),
     everywhere("twin", "reference"),
     everywhere("twins", "references"),
     everywhere("under way", "\"in flight\" or \"in progress\""),
-    pending("who would", "\"requests that would\""),
+    everywhere("who would", "\"requests that would\""),
     everywhere("whoever", "name it: \"the thread that\", \"the caller\""),
-    identifier("doing", "operation", &["runtime/src/cuda/", "runtime/tests/cuda", "benches/src/"]),
+    identifier("doing", "operation", &[]),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
     identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
     identifier("marks", "events, trace points or token counts", &[]),
-    identifier("most", "max or MAX_", PENDING),
-    identifier("said", "predicted, output, message", PENDING),
+    identifier("most", "max or MAX_", &[]),
+    identifier("said", "predicted, output, message", &[]),
     identifier("slot", "request index or batch index", NO_REQUEST_INDEX),
     identifier("slots", "request indices, or max_running", NO_REQUEST_INDEX),
     identifier("ticket", "request status", &[]),
-    identifier("told", "name the message", PENDING),
-    identifier("took", "elapsed", PENDING),
+    identifier("told", "name the message", &[]),
+    identifier("took", "elapsed", &[]),
 ];
 
 impl Banned {

@@ -172,7 +172,7 @@ fn measured_rates_are_used() {
 /// Forecast times of the cases of the attention and small parts, by op, kernel, rows and context.
 fn cases_of(forecaster: &Forecaster) -> Vec<(Vec<LaunchPlan>, &'static str, usize, f64)> {
     let chip = &forecaster.rates.chip;
-    let max = super::super::cases::Limits { rows: 8192, context: 32_768 };
+    let max = super::super::cases::MaxShape { rows: 8192, context: 32_768 };
     let mut cases = super::super::attention::attention(&llama(), chip, max);
     cases.extend(super::super::sampling::sampling(&llama(), chip, max));
     let times = cases.iter().map(|case| {

@@ -240,24 +240,24 @@ fn bulk_copies(code: &[Instruction]) -> (u32, u32) {
     let count = |range: &Range<usize>| {
         code[range.clone()].iter().filter(|instruction| instruction.is_bulk_copy()).count()
     };
-    let most = loops(code).into_iter().max_by_key(|range| (count(range), usize::MAX - range.len()));
-    let most = most.map(|range| (count(&range) as u32, range.len() as u32));
-    most.filter(|&(copies, _)| copies > 0).unwrap_or_default()
+    let max = loops(code).into_iter().max_by_key(|range| (count(range), usize::MAX - range.len()));
+    let max = max.map(|range| (count(&range) as u32, range.len() as u32));
+    max.filter(|&(copies, _)| copies > 0).unwrap_or_default()
 }
 
 /// Most stages of a ring that a warp holds at a time: waits for the phase of an mbarrier without an
 /// arrival at one behind it. The loop is walked twice, as its end leads to its beginning.
 fn held_stages(hot: &[Instruction]) -> u32 {
-    let (mut held, mut most) = (0u32, 0);
+    let (mut held, mut max) = (0u32, 0);
     for instruction in hot.iter().chain(hot) {
         if instruction.name.starts_with("SYNCS.PHASECHK") {
             held += 1;
         } else if instruction.name.starts_with("SYNCS.ARRIVE") {
             held = held.saturating_sub(1);
         }
-        most = most.max(held);
+        max = max.max(held);
     }
-    most
+    max
 }
 
 #[cfg(test)]

@@ -1,53 +1,43 @@
-//! Launches of the kernels for Hopper alone that take tensor maps: products of many rows (wgmma),
-//! and prefill attention. TMA reads activations and KV pool through maps made beforehand.
+//! Launches of Hopper's products of many rows (wgmma), and the tensor maps by which TMA reads
+//! activations and KV pool, made beforehand.
 
-use super::attention::prefill_params;
-use super::gemm::{
-    Norm, Operands, QkvOutput, ResidualOutput, qkv_params, residual_params, swiglu_params,
-};
-use super::{KvView, Launch, PrefillRows};
+use super::{Launch, qkv, residual, swiglu};
 use crate::cuda::error::CudaError;
-use crate::cuda::plan::LaunchPlan;
-use crate::cuda::plan::attention::Heads;
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::hopper::{attention, wgmma};
-use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::sys;
 use std::ffi::c_void;
+use trail_ptx::DevicePtr;
 use trail_ptx::params::{
-    GemmOperands, TensorMap, WgmmaAttentionParams, WgmmaQkvParams, WgmmaResidualParams,
-    WgmmaSwigluParams,
+    GemmOperands, QkvParams, ResidualParams, SwigluParams, TensorMap, WgmmaQkvParams,
+    WgmmaResidualParams, WgmmaSwigluParams, bf16,
 };
 
-/// The tensor map by which TMA reads the activations of one buffer: made once for a buffer and a
-/// number of rows, used by every launch.
-#[derive(Clone, Copy)]
-pub struct ActivationMap(TensorMap);
-
-impl ActivationMap {
-    /// The map of `x` `[rows, width]` bf16; `width` is a multiple of 8, `x` aligned to 16 bytes.
-    pub fn new(x: CUdeviceptr, rows: usize, width: usize) -> Result<ActivationMap, CudaError> {
-        matrix_map(x, [rows, width], [wgmma::BOX, wgmma::DEPTH], "activations").map(ActivationMap)
-    }
+/// The map of activations `x` `[rows, width]` bf16: made once for a buffer and a number of rows,
+/// used by every launch. `width` is a multiple of 8, `x` aligned to 16 bytes.
+pub fn activation_map(
+    x: DevicePtr<bf16>,
+    rows: usize,
+    width: usize,
+) -> Result<TensorMap, CudaError> {
+    matrix_map(x, [rows, width], [wgmma::BOX, wgmma::DEPTH], "activations")
 }
 
-/// The tensor map by which TMA reads blocks of the KV pool: made once for a pool, used by every
-/// launch.
-#[derive(Clone, Copy)]
-pub struct PoolMap(TensorMap);
-
-impl PoolMap {
-    /// The map of a pool of `elements` bf16 at `pool`, of heads of width `head_dim`.
-    pub fn new(pool: CUdeviceptr, elements: usize, head_dim: usize) -> Result<PoolMap, CudaError> {
-        let extents = [elements / head_dim, head_dim];
-        let the_box = [attention::BOX_ROWS, attention::COLUMNS];
-        matrix_map(pool, extents, the_box, "the KV cache").map(PoolMap)
-    }
+/// The map of a KV pool of `elements` bf16 at `pool`, of heads of width `head_dim`: made once for a
+/// pool, used by every launch.
+pub fn pool_map(
+    pool: DevicePtr<bf16>,
+    elements: usize,
+    head_dim: usize,
+) -> Result<TensorMap, CudaError> {
+    let extents = [elements / head_dim, head_dim];
+    matrix_map(pool, extents, [attention::BOX_ROWS, attention::COLUMNS], "the KV cache")
 }
 
 /// The map of a matrix `[rows, width]` bf16 at `x`, read in boxes of `[rows, columns]` that are
 /// swizzled by 128 bytes; `what` is its name in errors.
 fn matrix_map(
-    x: CUdeviceptr,
+    x: DevicePtr<bf16>,
     [rows, width]: [usize; 2],
     the_box: [usize; 2],
     what: &str,
@@ -65,7 +55,7 @@ fn matrix_map(
             &mut map,
             sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             2,
-            x as *mut c_void,
+            x.address() as *mut c_void,
             extents.as_ptr(),
             row_bytes.as_ptr(),
             the_box.as_ptr(),
@@ -76,72 +66,34 @@ fn matrix_map(
             sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     };
-    let doing = || format!("describing {what}, {rows} x {width}, to the copy engine");
-    code.result().map_err(|code| CudaError::Driver { doing: doing(), code })?;
+    let operation = || format!("describing {what}, {rows} x {width}, to the copy engine");
+    code.result().map_err(|code| CudaError::Driver { operation: operation(), code })?;
     Ok(TensorMap { words: map.opaque })
 }
 
 /// The kernel shares the tiles of the last wave where it has a workspace for their parts.
-fn choose_sharing(plan: &GemmPlan, gemm: &mut GemmOperands) {
-    if plan.partial_floats == 0 {
-        gemm.partials = std::ptr::null_mut();
-    }
+fn choose_sharing(plan: &GemmPlan, gemm: GemmOperands) -> GemmOperands {
+    let partials = if plan.partial_floats == 0 { DevicePtr::NULL } else { gemm.partials };
+    GemmOperands { partials, ..gemm }
 }
 
-/// As [`super::qkv`], on Hopper; `map` is of `from.x` as it is at the launch.
-pub fn wgmma_qkv(
-    plan: &GemmPlan,
-    map: &ActivationMap,
-    from: &Operands,
-    norm: &Norm,
-    to: &QkvOutput,
-) -> Launch<WgmmaQkvParams> {
-    let mut base = qkv_params(plan, from, norm, to);
-    choose_sharing(plan, &mut base.gemm);
-    let params = WgmmaQkvParams { x: map.0, base };
-    Launch { plan: plan.launch, params }
+/// As [`super::qkv`], on Hopper; `params.x` is of `params.base.gemm.x` as it is at the launch.
+pub fn wgmma_qkv(plan: &GemmPlan, params: WgmmaQkvParams) -> Launch<WgmmaQkvParams> {
+    let gemm = choose_sharing(plan, params.base.gemm);
+    let Launch { plan, params: base } = qkv(plan, QkvParams { gemm, ..params.base });
+    Launch { plan, params: WgmmaQkvParams { base, ..params } }
 }
 
-/// As [`super::residual`], on Hopper; `map` as for [`wgmma_qkv`].
-pub fn wgmma_residual(
-    plan: &GemmPlan,
-    map: &ActivationMap,
-    from: &Operands,
-    to: &ResidualOutput,
-) -> Launch<WgmmaResidualParams> {
-    let mut base = residual_params(plan, from, to);
-    choose_sharing(plan, &mut base.gemm);
-    let params = WgmmaResidualParams { x: map.0, base };
-    Launch { plan: plan.launch, params }
+/// As [`super::residual`], on Hopper; `params.x` as for [`wgmma_qkv`].
+pub fn wgmma_residual(plan: &GemmPlan, params: WgmmaResidualParams) -> Launch<WgmmaResidualParams> {
+    let gemm = choose_sharing(plan, params.base.gemm);
+    let Launch { plan, params: base } = residual(plan, ResidualParams { gemm, ..params.base });
+    Launch { plan, params: WgmmaResidualParams { base, ..params } }
 }
 
-/// As [`super::swiglu`], on Hopper; `map` as for [`wgmma_qkv`].
-pub fn wgmma_swiglu(
-    plan: &GemmPlan,
-    map: &ActivationMap,
-    from: &Operands,
-    norm: &Norm,
-    out: CUdeviceptr,
-) -> Launch<WgmmaSwigluParams> {
-    let mut base = swiglu_params(plan, from, norm, out);
-    choose_sharing(plan, &mut base.gemm);
-    let params = WgmmaSwigluParams { x: map.0, base };
-    Launch { plan: plan.launch, params }
-}
-
-/// As [`super::attention_prefill`], on Hopper; `map` is of the pool of `kv`.
-pub fn attention_wgmma(
-    plan: &LaunchPlan,
-    heads: Heads,
-    map: &PoolMap,
-    kv: &KvView,
-    rows: &PrefillRows,
-) -> Launch<WgmmaAttentionParams> {
-    let params = WgmmaAttentionParams {
-        pool: map.0,
-        base: prefill_params(heads, kv, rows),
-        tile_count: rows.tile_count as i32,
-        reserved: [0; 3],
-    };
-    Launch { plan: *plan, params }
+/// As [`super::swiglu`], on Hopper; `params.x` as for [`wgmma_qkv`].
+pub fn wgmma_swiglu(plan: &GemmPlan, params: WgmmaSwigluParams) -> Launch<WgmmaSwigluParams> {
+    let gemm = choose_sharing(plan, params.base.gemm);
+    let Launch { plan, params: base } = swiglu(plan, SwigluParams { gemm, ..params.base });
+    Launch { plan, params: WgmmaSwigluParams { base, ..params } }
 }

@@ -1,34 +1,26 @@
-//! Launches as values: one typed function per kernel fills the parameter struct as the plan says.
+//! Launches as values: a kernel's plan, and the parameter struct of `kernels/common/params.h`.
 //!
-//! Nothing here touches the device. [`crate::cuda::device::Device::launch`] is the one place that
-//! does: it checks that the kernel which the plan names takes the struct that the launch has, and
-//! is unsafe because of the addresses inside.
+//! The caller fills the struct with addresses and with the sizes that no plan knows; a function for
+//! each kernel whose plan decides more fills in the rest. Nothing here touches the device.
+//! [`crate::cuda::device::Device::launch`] is the one place that does: it checks that the kernel
+//! which the plan names takes the struct that the launch has, and is unsafe because of the
+//! addresses inside.
 
 mod attention;
-#[cfg(feature = "low-level")]
-mod bench;
 mod gemm;
 mod hopper;
 mod megakernel;
 mod sampling;
 mod shuffle;
-mod step;
 
 pub use attention::{
-    DecodeRows, KvView, PrefillRows, attention_decode, attention_merge, attention_prefill,
+    attention_decode, attention_merge, attention_prefill, attention_wgmma, window,
 };
-#[cfg(feature = "low-level")]
-pub use bench::{attention_rung, ceiling_mma, ceiling_read};
-pub use gemm::{
-    HeadTerms, Norm, Operands, QkvOutput, ResidualOutput, logits, qkv, residual, rope_freqs, swiglu,
-};
-pub use hopper::{
-    ActivationMap, PoolMap, attention_wgmma, wgmma_qkv, wgmma_residual, wgmma_swiglu,
-};
-pub use megakernel::{MegakernelBuffers, megakernel, megakernel_layer};
-pub use sampling::{RowPlace, SamplerBuffers, row_sampling, sample, sampled, token_counts};
+pub use gemm::{logits, qkv, residual, rope_freqs, swiglu};
+pub use hopper::{activation_map, pool_map, wgmma_qkv, wgmma_residual, wgmma_swiglu};
+pub use megakernel::megakernel;
+pub use sampling::{row_sampling, sample, sampled};
 pub use shuffle::{RowOrder, Sources, shuffle};
-pub use step::{EmbedBuffers, ProbeBuffers, TapSegment, apply_diffs, embed, probe, tap_mean};
 
 use super::plan::LaunchPlan;
 use trail_ptx::Parameters;

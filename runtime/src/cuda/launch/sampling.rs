@@ -2,62 +2,15 @@
 
 use super::Launch;
 use crate::backend::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams};
-use crate::cuda::plan::LaunchPlan;
 use crate::cuda::plan::sampling::SamplingPlan;
 use crate::sampling::MIN_TEMPERATURE;
-use cudarc::driver::sys::CUdeviceptr;
 use std::f32::consts::LOG2_E;
-use trail_ptx::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
+use trail_ptx::params::{RowSampled, RowSampling, SampleParams};
 
-/// Buffers of the sampler, as device addresses.
-#[derive(Clone, Copy, Debug)]
-pub struct SamplerBuffers {
-    /// Logits `[rows, stride]` f32.
-    pub logits: CUdeviceptr,
-    /// Elements from one row of logits to the next, a multiple of 4.
-    pub stride: usize,
-    /// `[rows]` [`RowSampling`].
-    pub row_sampling: CUdeviceptr,
-    /// Token counts `[batch slots, vocab]` u32; 0: no row has penalties.
-    pub token_counts: CUdeviceptr,
-    /// Room for `plan.weights` f32.
-    pub weights: CUdeviceptr,
-    /// Room for five times `plan.sums` words.
-    pub sums: CUdeviceptr,
-    /// Room for `plan.team_sums` f32.
-    pub team_sums: CUdeviceptr,
-    /// Room for `plan.band` u64.
-    pub band: CUdeviceptr,
-    /// Counts of a band by row `[rows]` u32, zero before the first launch.
-    pub band_count: CUdeviceptr,
-    /// Barriers of teams by row `[rows]` u32, zero before the first launch; every launch leaves
-    /// them for the next.
-    pub team_barriers: CUdeviceptr,
-    /// `[rows]` [`RowSampled`].
-    pub sampled: CUdeviceptr,
-    /// The tokens again `[batch slots]` i32, by batch_idx; 0: nowhere.
-    pub last: CUdeviceptr,
-    /// The step's number, modulo 2^32, stored with each result `[1]` u32.
-    pub step_seq: CUdeviceptr,
-}
-
-/// Rows of a request's logits and token counts, and the position that is sampled.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RowPlace {
-    /// Row of the logits; `None`: a padding row, which touches nothing.
-    pub row: Option<usize>,
-    /// Row of the token counts; `None`: the request has no penalties.
-    pub token_counts_row: Option<usize>,
-    /// Row of the block table, which is the token's place in `last`.
-    pub batch_idx: usize,
-    /// Absolute position of the token that is chosen.
-    pub position: u32,
-}
-
-/// Sampling parameters of one row, as the kernels read them.
-pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
+/// The part of a row's [`RowSampling`] that the request's parameters decide; the caller fills in
+/// rows and position.
+pub fn row_sampling(params: &SamplingParams) -> RowSampling {
     let greedy = params.temperature < MIN_TEMPERATURE;
-    let index = |row: Option<usize>| row.map_or(-1, |row| row as i32);
     RowSampling {
         seed: params.seed,
         tempering: if greedy { 0.0 } else { LOG2_E / params.temperature },
@@ -67,11 +20,8 @@ pub fn row_sampling(params: &SamplingParams, place: RowPlace) -> RowSampling {
         presence: params.presence_penalty,
         frequency: params.frequency_penalty,
         top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
-        token_counts_row: index(place.token_counts_row),
-        position: place.position,
         top_logprobs: i32::from(params.top_logprobs),
-        row: index(place.row),
-        batch_idx: place.batch_idx as i32,
+        ..RowSampling::default()
     }
 }
 
@@ -97,49 +47,21 @@ pub fn sampled(row: &RowSampled) -> Sampled {
     })
 }
 
-/// Chooses a token for each row: the three kernels of `plan`, in order.
-pub fn sample(plan: &SamplingPlan, buffers: &SamplerBuffers) -> [Launch<SampleParams>; 3] {
-    let sums = |index: usize| buffers.sums + (index * plan.sums * 4) as u64;
+/// Samples a token for each row: the three kernels of `plan`, in order. The workspaces have room
+/// for what the plan says; that of all sums by 256 tokens, five times `plan.sums` words, begins at
+/// `block_max`. `band_count` is zero before the first launch, and so are `team_barriers`, which
+/// every launch leaves for the next.
+pub fn sample(plan: &SamplingPlan, params: SampleParams) -> [Launch<SampleParams>; 3] {
+    let sums = |index: usize| params.block_max.add(index * plan.sums);
     let params = SampleParams {
-        logits: buffers.logits as *const _,
-        row_sampling: buffers.row_sampling as *const _,
-        token_counts: buffers.token_counts as *mut _,
-        weights: buffers.weights as *mut _,
-        block_max: sums(0) as *mut _,
-        block_raw_max: sums(1) as *mut _,
-        block_sums: sums(2) as *mut _,
-        block_raw_sums: sums(3) as *mut _,
-        block_broken: sums(4) as *mut _,
-        sampled: buffers.sampled as *mut _,
-        last: buffers.last as *mut _,
-        step_seq: buffers.step_seq as *const _,
-        team_sums: buffers.team_sums as *mut _,
-        band: buffers.band as *mut _,
-        band_count: buffers.band_count as *mut _,
-        team_barriers: buffers.team_barriers as *mut _,
+        block_raw_max: sums(1),
+        block_sums: sums(2),
+        block_raw_sums: sums(3),
+        block_broken: sums(4).cast(),
         rows: plan.rows as i32,
         vocab: plan.vocab as i32,
-        stride: buffers.stride as i32,
         blocks: plan.blocks as i32,
+        ..params
     };
     plan.launches.map(|plan| Launch { plan, params })
-}
-
-/// Rewrites requests' token counts: `jobs` `[jobs, 4]` i32 (row or -1, first token, prompt tokens,
-/// output tokens) over `tokens` i32.
-pub fn token_counts(
-    plan: &LaunchPlan,
-    vocab: usize,
-    counts: CUdeviceptr,
-    tokens: CUdeviceptr,
-    jobs: CUdeviceptr,
-) -> Launch<TokenCountsParams> {
-    let params = TokenCountsParams {
-        token_counts: counts as *mut _,
-        tokens: tokens as *const _,
-        jobs: jobs as *const _,
-        vocab: vocab as i32,
-        reserved: 0,
-    };
-    Launch { plan: *plan, params }
 }

@@ -3,7 +3,8 @@
 use super::Launch;
 use crate::cuda::plan;
 use crate::model::Dtype;
-use cudarc::driver::sys::CUdeviceptr;
+use std::ffi::c_void;
+use trail_ptx::DevicePtr;
 use trail_ptx::params::{ShuffleParams, bf16};
 
 /// Order of a product's output features.
@@ -21,16 +22,16 @@ pub enum RowOrder {
 }
 
 /// Row-major sources, stacked in this order: (device pointer, rows). Unused ones have no rows.
-pub type Sources = [(CUdeviceptr, usize); 3];
+pub type Sources = [(DevicePtr<c_void>, usize); 3];
 
-/// Brings weights `width` wide from `sources` into fragment order at `destination`, bf16
+/// Brings weights `width` wide from `sources` into fragment order at `w`, bf16
 /// `[rows padded to 128, width padded to 256]`.
 pub fn shuffle(
     dtype: Dtype,
     sources: Sources,
     width: usize,
     order: RowOrder,
-    destination: CUdeviceptr,
+    w: DevicePtr<bf16>,
 ) -> Launch<ShuffleParams> {
     let rows = sources.iter().map(|(_, rows)| rows).sum();
     let plan = plan::shuffle::shuffle(dtype, rows, width);
@@ -41,10 +42,10 @@ pub fn shuffle(
     };
     let [(a, rows_a), (b, rows_b), (c, rows_c)] = sources;
     let params = ShuffleParams {
-        a: a as *const _,
-        b: b as *const _,
-        c: c as *const _,
-        w: destination as *mut bf16,
+        a,
+        b,
+        c,
+        w,
         rows_a: rows_a as i32,
         rows_b: rows_b as i32,
         rows_c: rows_c as i32,

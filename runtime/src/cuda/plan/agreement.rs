@@ -106,7 +106,7 @@ fn megakernel_geometry() {
         .map(|name| constants(&source("decode_megakernel.cu"), name)[0]);
     assert_eq!(instance(&source("skinny_qkv.cu"), "skinny_qkv_8")[1..3], of_8);
     let rows = constants(&source("decode_megakernel.cu"), "TOKENS");
-    assert!(rows[0] >= megakernel::MOST_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
+    assert!(rows[0] >= megakernel::MAX_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn plans() -> Vec<LaunchPlan> {
     plans
 }
 
-/// The entry of `kernel` in the PTX for `target`, if there is one of its own.
+/// The entry of `kernel` in the PTX for `target`, if the target has its own.
 fn entry(kernel: &str, target: &str) -> Option<String> {
     let (module, _) = trail_ptx::find(kernel).unwrap();
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ptx/out").join(target);
@@ -274,12 +274,7 @@ fn blocks_keep_their_launch_bounds() {
         let text = entry(plan.kernel, "sm_80").or_else(|| entry(plan.kernel, "sm_90a")).unwrap();
         let (_, bounds) = text.split_once(".maxntid ").unwrap();
         let digits = bounds.split(|c: char| !c.is_ascii_digit()).next().unwrap();
-        let most: u32 = digits.parse().unwrap();
-        assert!(
-            plan.block <= most,
-            "{}: launch bounds {most}, planned {}",
-            plan.kernel,
-            plan.block
-        );
+        let max: u32 = digits.parse().unwrap();
+        assert!(plan.block <= max, "{}: launch bounds {max}, planned {}", plan.kernel, plan.block);
     }
 }

@@ -20,7 +20,7 @@ pub const TILE_QUERIES: usize = 128;
 pub(super) const PREFILL_STAGES: usize = 3;
 
 /// Most pieces that one context is cut into; bounds the workspace and the merge.
-pub const MOST_SPLITS: usize = 64;
+pub const MAX_SPLITS: usize = 64;
 /// A split of fewer blocks of 16 tokens would leave one of its four warps without any.
 pub(super) const SPLIT_BLOCKS: usize = 4;
 /// The same where two splits of each context would give some multiprocessor a second block: then
@@ -86,7 +86,7 @@ pub fn decode(chip: &Chip, rows: usize, heads: Heads, context: usize) -> DecodeP
     decode_with_splits(chip, rows, heads, context, splits)
 }
 
-/// The same with a given number of splits, 1 to [`MOST_SPLITS`]; for tests and benchmarks.
+/// The same with a given number of splits, 1 to [`MAX_SPLITS`]; for tests and benchmarks.
 pub fn decode_with_splits(
     chip: &Chip,
     rows: usize,
@@ -95,7 +95,7 @@ pub fn decode_with_splits(
     splits: usize,
 ) -> DecodePlan {
     assert!(rows > 0 && heads.group > 0 && heads.kv_heads > 0, "no rows or no heads");
-    assert!((1..=MOST_SPLITS).contains(&splits), "{splits} splits");
+    assert!((1..=MAX_SPLITS).contains(&splits), "{splits} splits");
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
     let launch = LaunchPlan {
@@ -156,12 +156,12 @@ fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usiz
     let places = (chip.multiprocessors * each) as usize;
     let unfilled =
         (chip.multiprocessors as usize / units).min(context / (SPLIT_BLOCKS * BLOCK_TOKENS));
-    let most = unfilled.max(context / (FILLED_SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MOST_SPLITS);
+    let max = unfilled.max(context / (FILLED_SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MAX_SPLITS);
     let cost = |splits: &usize| {
         let waves = (units * splits).div_ceil(places);
         waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
     };
-    (1..=most).min_by_key(cost).unwrap_or(1)
+    (1..=max).min_by_key(cost).unwrap_or(1)
 }
 
 pub(super) fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
@@ -273,7 +273,7 @@ mod tests {
         // Eight blocks would leave the chip empty.
         let single = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
         assert!((30..=33).contains(&single), "{single}");
-        // The same context, and the same request, with company.
+        // The same context, and the same request, beside other requests.
         assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
         // Of 216 places on an A100, 256 blocks would fill a fifth of a second wave.
         assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);

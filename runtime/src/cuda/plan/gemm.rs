@@ -3,7 +3,7 @@
 //! A product of up to 64 rows streams its weights once (`skinny_*`), one of more rows goes through
 //! shared memory (`tiled_*`). Both cut the output into tiles of 128 features. Few rows: the grid
 //! shares the line of all tiles' units in equal pieces (stream-K, kernels/common/stream.cuh). Many:
-//! as many blocks as tiles, each of which is whole, or as many as the chip holds, which then share
+//! as many blocks as tiles, every tile whole, or as many as the chip holds, which then share
 //! the tiles of the last wave (hybrid stream-K).
 
 use super::shuffle::{FEATURES, WIDTH};
@@ -225,7 +225,7 @@ impl Sized {
             / (instance.shared_bytes + BLOCK_OVERHEAD_BYTES))
             .clamp(1, instance.blocks) as usize;
         let multiprocessors = chip.multiprocessors as usize;
-        let slots = multiprocessors * resident;
+        let places = multiprocessors * resident;
         // Blocks that share one multiprocessor's rates, of a grid of so many.
         let sharers = |grid: usize| grid.div_ceil(multiprocessors).min(resident) as u64;
         // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock. Sharing writes two tiles
@@ -233,7 +233,7 @@ impl Sized {
         let unit_clocks =
             (FEATURES * instance.tokens * instance.depth / 1024) as u64 * 100 / instance.efficiency;
         let sharing_clocks = (instance.tokens * FEATURES * 4 * 4 / 64) as u64;
-        let shared = slots.min(units.div_ceil(LEAST_UNITS)).max(1);
+        let shared = places.min(units.div_ceil(LEAST_UNITS)).max(1);
         // Few rows wait for memory: there every multiprocessor streams its equal share, whatever
         // adding up costs.
         let streams = instance.tokens <= SKINNY[SKINNY.len() - 1].tokens;
@@ -243,12 +243,12 @@ impl Sized {
             + (rest * unit_clocks).div_ceil(shared as u64);
         let shared_clocks = sharers(shared) * (longest + sharing_clocks);
         let whole_clocks =
-            sharers(tiles) * tiles.div_ceil(slots) as u64 * depth as u64 * unit_clocks;
+            sharers(tiles) * tiles.div_ceil(places) as u64 * depth as u64 * unit_clocks;
         // A block without a unit would be waited for at a tile between those of its neighbours.
         let is_fed = rest == 0 || rest + 1 >= (LEAST_UNITS * shared) as u64;
         let is_whole = !streams && (!is_fed || whole_clocks <= shared_clocks);
         let grid = if is_whole { tiles } else { shared };
-        let square = (slots * FEATURES / instance.tokens).isqrt();
+        let square = (places * FEATURES / instance.tokens).isqrt();
         Sized {
             instance: *instance,
             features,

@@ -7,7 +7,7 @@ use super::{Chip, LaunchPlan, Shape, resident};
 use std::ops::Range;
 
 /// Most rows that it is planned for: with more, what is between kernels no longer counts.
-pub const MOST_ROWS: usize = 4;
+pub const MAX_ROWS: usize = 4;
 /// Stages of a layer, and so barriers, but that the launch's end is the last one.
 pub const STAGES: usize = 5;
 /// Bytes of a unit of weights: 128 features, 128 deep.
@@ -65,7 +65,7 @@ pub fn megakernel(
         let kernel = plan.launch.kernel;
         plan.product.rows == rows && kernel.starts_with("skinny_") && kernel.ends_with("_8")
     };
-    if rows > MOST_ROWS || !products.all().into_iter().all(is_skinny) {
+    if rows > MAX_ROWS || !products.all().into_iter().all(is_skinny) {
         return None;
     }
     let heads = attention.launch.kernel.strip_prefix("attention_decode_")?;
@@ -136,7 +136,7 @@ mod tests {
         for (chip, blocks, shared, units) in
             [(Chip::A100, 216, 65_536, 2), (Chip::H200, 264, 98_304, 3)]
         {
-            for rows in 1..=MOST_ROWS {
+            for rows in 1..=MAX_ROWS {
                 let plan = plan(&chip, rows, LLAMA, [4096, 14336]).unwrap();
                 let launch = plan.launch;
                 assert_eq!((launch.grid, launch.block), ([blocks, 1, 1], 256), "{launch}");
@@ -146,7 +146,7 @@ mod tests {
                 assert_eq!(plan.o_units, units);
                 assert_eq!(plan.barriers(&(0..32)), 159);
             }
-            assert_eq!(plan(&chip, MOST_ROWS + 1, LLAMA, [4096, 14336]), None);
+            assert_eq!(plan(&chip, MAX_ROWS + 1, LLAMA, [4096, 14336]), None);
         }
     }
 

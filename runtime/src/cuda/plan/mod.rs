@@ -108,15 +108,15 @@ fn resident(chip: &Chip, kernel: &str, block: u32, shared_bytes: u32) -> Option<
 /// Named extents, for messages. Small and fixed, so that a plan is a plain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Shape {
-    extents: [(&'static str, u64); Shape::MOST],
+    extents: [(&'static str, u64); Shape::MAX_EXTENTS],
     count: usize,
 }
 
 impl Shape {
     /// Most extents of one shape.
-    pub const MOST: usize = 8;
+    pub const MAX_EXTENTS: usize = 8;
 
-    /// The extents named; at most [`Shape::MOST`].
+    /// The extents named; at most [`Shape::MAX_EXTENTS`].
     pub fn new(extents: &[(&'static str, usize)]) -> Shape {
         let mut shape = Shape { count: extents.len(), ..Shape::default() };
         for (place, &(name, extent)) in shape.extents.iter_mut().zip(extents) {

@@ -16,7 +16,7 @@ pub(super) const CHOOSE_ARRAYS: usize = 4;
 pub(super) const FEW: usize = 2048;
 /// Most blocks of a row's team, and 256 tokens that one should have: half of its 32 half-warps'
 /// first round. Larger teams would wait for one another longer than they read.
-const MOST_TEAM: usize = 32;
+const MAX_TEAM: usize = 32;
 const TEAM_SUMS: usize = 16;
 /// Threads of a block that writes a request's marks.
 pub(super) const TOKEN_COUNTS_BLOCK: u32 = 1024;
@@ -44,12 +44,12 @@ pub struct SamplingPlan {
 
 /// Blocks of each row's team, that all of `rows` rows are at work at one time.
 pub fn team(chip: &Chip, rows: usize, vocab: usize) -> usize {
-    let most = vocab.div_ceil(SUM_TOKENS * TEAM_SUMS).min(MOST_TEAM);
-    (chip.multiprocessors as usize / rows).clamp(1, most)
+    let max = vocab.div_ceil(SUM_TOKENS * TEAM_SUMS).min(MAX_TEAM);
+    (chip.multiprocessors as usize / rows).clamp(1, max)
 }
 
-/// Sampling of `rows` rows over `vocab` tokens, each of which a team of `team` blocks truncates.
-/// Its size changes no bits.
+/// Sampling of `rows` rows over `vocab` tokens; a team of `team` blocks truncates each row.
+/// The team's size changes no bits.
 pub fn sampling(rows: usize, vocab: usize, team: usize) -> SamplingPlan {
     let blocks = vocab.div_ceil(SUM_TOKENS);
     let row_bytes = (rows * vocab * 4) as u64;

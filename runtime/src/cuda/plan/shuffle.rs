@@ -12,7 +12,7 @@ pub const WIDTH: usize = 256;
 /// Threads per block; each moves one lane's 16 bytes at a time.
 const BLOCK: u32 = 256;
 /// Most blocks; beyond that each thread moves several pieces.
-const MOST_BLOCKS: u64 = 1 << 20;
+const MAX_BLOCKS: u64 = 1 << 20;
 
 /// A shuffle of `rows` source rows, `width` wide, in `dtype`.
 pub fn shuffle(dtype: Dtype, rows: usize, width: usize) -> LaunchPlan {
@@ -27,7 +27,7 @@ pub fn shuffle(dtype: Dtype, rows: usize, width: usize) -> LaunchPlan {
     LaunchPlan {
         kernel,
         shape: Shape::new(&[("rows", rows), ("width", width)]),
-        grid: [lanes.div_ceil(u64::from(BLOCK)).clamp(1, MOST_BLOCKS) as u32, 1, 1],
+        grid: [lanes.div_ceil(u64::from(BLOCK)).clamp(1, MAX_BLOCKS) as u32, 1, 1],
         block: BLOCK,
         shared_bytes: 0,
         splits: 1,

@@ -13,26 +13,26 @@ pub(super) const EMBED_PARTS: usize = 16;
 pub(super) const PART: usize = 128;
 /// Columns of a tap-mean block: small, so that even a narrow model takes several multiprocessors.
 pub(super) const TAP_BLOCK: u32 = 64;
-/// Threads of a block of the probe, of which the second layer gives each warp a row.
+/// Threads of a block of the probe; in the second layer each warp has a row.
 pub(super) const PROBE_BLOCK: u32 = 128;
 pub(super) const PROBE_ROWS: usize = 64;
 pub(super) const PROBE_UNITS: usize = 32;
 pub(super) const PROBE_DEPTH: usize = 64;
 pub(super) const PROBE_STAGES: usize = 4;
 
-/// The head of a step: up to `most` words that differ. What there are stands in memory; a step of
+/// The head of a step: up to `max` words that differ. What there are stands in memory; a step of
 /// decode rows has a word or two a row.
-pub fn apply_diffs(most: usize) -> LaunchPlan {
+pub fn apply_diffs(max: usize) -> LaunchPlan {
     LaunchPlan {
         kernel: "apply_diffs",
-        shape: Shape::new(&[("most", most)]),
+        shape: Shape::new(&[("most", max)]),
         grid: [DIFF_BLOCKS, 1, 1],
         block: DIFF_BLOCK,
         shared_bytes: 0,
         splits: 1,
         overlaps: false,
         cooperative: false,
-        bytes: (most * 12) as u64,
+        bytes: (max * 12) as u64,
         flops: 0,
     }
 }
@@ -72,6 +72,33 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
         cooperative: false,
         bytes: (rows * width * 4) as u64,
         flops: (rows * width) as u64,
+    }
+}
+
+/// A segment of prompt rows whose tapped activations are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapSegment {
+    /// First row in the step.
+    pub first_row: usize,
+    /// Rows that belong to the prompt, at least 1.
+    pub rows: usize,
+    /// The request's index; `None`: padding, which touches nothing.
+    pub request: Option<usize>,
+    /// Position of the first row; 0 resets the sum.
+    pub first_position: usize,
+    /// Tokens of the whole prompt.
+    pub prompt: usize,
+    /// Staging row of the mean, where this segment completes the prompt.
+    pub stage_row: Option<usize>,
+}
+
+impl TapSegment {
+    /// As the kernel reads it.
+    pub fn encode(&self) -> [i32; 6] {
+        let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);
+        let [first_row, rows] = [self.first_row as i32, self.rows as i32];
+        let [first_position, prompt] = [self.first_position as i32, self.prompt as i32];
+        [first_row, rows, index(self.request), first_position, prompt, index(self.stage_row)]
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::Segment;
 /// A slot, and what the device already has of the request in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchSlot {
-    /// The engine's slot of the request.
+    /// Index of the request.
     request: u32,
     /// The last step that included the request.
     step: u64,
@@ -34,7 +34,7 @@ pub(super) struct Assignment {
 
 /// All slots.
 pub(super) struct BatchSlots {
-    /// `batch_idx` by the engine's slot of a request; [`NONE`]: not in the batch.
+    /// `batch_idx` by request index; [`NONE`]: not in the batch.
     of_request: Box<[u32]>,
     slots: Box<[BatchSlot]>,
     occupied: Vec<u32>,
@@ -42,7 +42,7 @@ pub(super) struct BatchSlots {
 }
 
 impl BatchSlots {
-    /// `count` slots, for requests whose engine slots are below `requests`.
+    /// `count` slots, for requests whose indices are below `requests`.
     pub(super) fn new(count: usize, requests: usize) -> BatchSlots {
         let empty =
             BatchSlot { request: NONE, step: 0, end: 0, blocks: 0, row: NONE, generation: 0 };
@@ -74,7 +74,7 @@ impl BatchSlots {
                 Some(found) => {
                     found.step = step;
                     // A start that does not continue the last segment means a new request in the
-                    // same engine slot, or a recompute.
+                    // same request index, or a recompute.
                     let is_new = found.end != segment.start;
                     if is_new {
                         found.reset();
@@ -132,16 +132,8 @@ impl BatchSlot {
 mod tests {
     use super::*;
 
-    fn segment(slot: u32, start: u32, len: u32) -> Segment {
-        Segment {
-            request: slot,
-            start,
-            len,
-            first_row: 0,
-            first_block: 0,
-            num_blocks: 0,
-            logits: true,
-        }
+    fn segment(request: u32, start: u32, len: u32) -> Segment {
+        Segment { request, start, len, first_row: 0, first_block: 0, num_blocks: 0, logits: true }
     }
 
     #[test]

@@ -4,10 +4,11 @@ use super::layout::StepLimits;
 use super::plans::{Plans, is_wgmma};
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::launch::{ActivationMap, rope_freqs};
+use crate::cuda::launch::{activation_map, rope_freqs};
 use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::step;
 use crate::model::ModelConfig;
+use trail_ptx::params::TensorMap;
 
 /// Activations and workspaces. Zero at first: padding rows are read before any kernel has written
 /// them.
@@ -40,9 +41,9 @@ pub(super) struct Buffers {
 
 /// Maps of the operands.
 pub(super) struct Maps {
-    pub(super) x: ActivationMap,
-    pub(super) attended: ActivationMap,
-    pub(super) inner: ActivationMap,
+    pub(super) x: TensorMap,
+    pub(super) attended: TensorMap,
+    pub(super) inner: TensorMap,
 }
 
 const ROWS: &str = "activations of a step";
@@ -58,7 +59,7 @@ impl Buffers {
         let (rows, d, q) = (plans.rows.last(), config.hidden_size, config.q_size());
         let inner = config.intermediate_size;
         let zeros = |bytes, what| device.alloc_zeros(bytes, what);
-        let stride = plans.choice[0].logits.features;
+        let stride = plans.sampled[0].logits.features;
         let needed = plans.workspaces();
         let mut buffers = Buffers {
             h: zeros(rows * d * 4, ROWS)?,
@@ -67,7 +68,7 @@ impl Buffers {
             q: zeros(rows * q * 2, ROWS)?,
             attended: zeros(rows * q * 2, ROWS)?,
             inner: zeros(rows * inner * 2, ROWS)?,
-            logits: zeros(plans.choices.last() * stride * 4, "logits")?,
+            logits: zeros(plans.sampled_rows.last() * stride * 4, "logits")?,
             rope_freqs: device.upload(&rope_freqs(&config.inverse_frequencies()), "rotations")?,
             last: zeros(limits.segments * 4, WORK)?,
             partials: zeros(needed.partials * 4, WORK)?,
@@ -78,7 +79,8 @@ impl Buffers {
             maps: None,
         };
         if plans.layer.iter().any(|of| is_wgmma(&of.products.qkv)) {
-            let map = |buffer: &DeviceBuffer, width| ActivationMap::new(buffer.at(), rows, width);
+            let map =
+                |buffer: &DeviceBuffer, width| activation_map(buffer.device_ptr(), rows, width);
             buffers.maps = Some(Maps {
                 x: map(&buffers.x, d)?,
                 attended: map(&buffers.attended, q)?,

@@ -1,8 +1,8 @@
 //! A step as a straight list of launches.
 
-use super::fill::Shape;
 use super::forward::{Forward, ForwardParts};
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use super::sampler::Sampler;
 use super::tap::{TapConfig, TapWork};
@@ -15,6 +15,7 @@ use crate::cuda::trace::{Anchor, Trace, TracePoint, Tracer};
 use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
 use std::sync::Arc;
+use trail_ptx::DevicePtr;
 
 /// Which launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +62,8 @@ impl Launches {
             // SAFETY: all launches and copies of this module name memory of the executor: buffers
             // as large as the largest step needs (`Buffers::new`, `Layout::new`), weights, the KV
             // pool, and pinned memory. It lives until `Drop` has waited for the device. Indices in
-            // the metadata are within the layout and the limits, which `Filler` asserts. The two
-            // streams are ordered by the tap's events.
+            // the metadata are within the layout and the limits, which `MetadataWriter` asserts.
+            // The two streams are ordered by the tap's events.
             Ok::<_, CudaError>(unsafe { Queue::new(device.clone(), stream) })
         };
         let tap = match tap {
@@ -80,7 +81,7 @@ impl Launches {
             plans,
             limits,
             metadata,
-            tap_stage: tap.as_ref().map_or(0, |tap| tap.stage.at()),
+            tap_stage: tap.as_ref().map_or(DevicePtr::NULL, |tap| tap.stage.device_ptr()),
             kv_blocks,
         };
         Ok(Launches {
@@ -112,7 +113,7 @@ impl Launches {
     pub(super) fn issue(
         &self,
         metadata: &StepMetadata,
-        shape: &Shape,
+        shape: &StepShape,
         phase: StepPhase,
     ) -> Result<(), CudaError> {
         let Launches { forward, sampler, tap, tracer, compute, .. } = self;
@@ -124,19 +125,19 @@ impl Launches {
             forward.embed(compute, shape)?;
             forward.layers(compute, shape, 0..upper, shape.staged > 0)?;
             if let Some(tap) = tap {
-                tap.launch(compute, shape, phase, forward.buffers.h.at(), tracer)?;
+                tap.launch(compute, shape, phase, forward.buffers.h.device_ptr(), tracer)?;
             }
         }
         if phase == StepPhase::Lower {
             return Ok(());
         }
         forward.layers(compute, shape, upper..self.layers, false)?;
-        if let Some(choices) = shape.choices {
-            forward.logits(compute, choices)?;
+        if let Some(sampled_rows) = shape.sampled_rows {
+            forward.logits(compute, sampled_rows)?;
         }
         trace(TracePoint::Logits)?;
-        if let Some(choices) = shape.choices {
-            sampler.launch(compute, shape, choices, &forward.buffers)?;
+        if let Some(sampled_rows) = shape.sampled_rows {
+            sampler.launch(compute, shape, sampled_rows, &forward.buffers)?;
         }
         trace(TracePoint::End)?;
         match tap {

@@ -1,7 +1,7 @@
 //! Layout of a step's metadata: the first word of each array.
 
 use crate::backend::BLOCK_TOKENS;
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
 use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
@@ -10,7 +10,7 @@ pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
 pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const MEAN_WORDS: usize = 6;
-/// Value of an index that names nothing: a padding row, a free slot.
+/// Value of an index that names nothing: a padding row, a free batch slot.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Largest step: bounds of all buffers.
@@ -20,7 +20,7 @@ pub struct StepLimits {
     pub rows: usize,
     /// Segments of a batch, and so batch slots.
     pub segments: usize,
-    /// Requests in the engine, and so the engine's slots.
+    /// Requests in the engine: request indices are below it.
     pub requests: usize,
     /// Tokens of a request.
     pub context: usize,
@@ -95,21 +95,21 @@ impl Layout {
     }
 
     /// Device addresses of the arrays in a metadata that begins at `base`.
-    pub(super) fn addresses(&self, base: CUdeviceptr) -> Addresses {
-        let word = |index: usize| base + 4 * index as u64;
+    pub(super) fn addresses(&self, base: DevicePtr<u32>) -> Addresses {
+        let word = |index: usize| base.add(index).cast();
         Addresses {
-            number: word(self.number),
+            number: base.add(self.number),
             token: word(self.token),
             position: word(self.position),
             batch_idx: word(self.batch_idx),
             tap_row: word(self.tap_row),
             logits_row: word(self.logits_row),
-            sampling: word(self.sampling),
+            sampling: base.add(self.sampling).cast(),
             segments: word(self.segments),
             tiles: word(self.tiles),
             means: word(self.means),
             table: word(self.table),
-            max_blocks: self.max_blocks,
+            max_blocks: self.max_blocks as i32,
         }
     }
 }
@@ -117,19 +117,19 @@ impl Layout {
 /// Device addresses of the arrays of [`Layout`], as kernels get them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
-    pub(super) number: CUdeviceptr,
-    pub(super) token: CUdeviceptr,
-    pub(super) position: CUdeviceptr,
-    pub(super) batch_idx: CUdeviceptr,
-    pub(super) tap_row: CUdeviceptr,
-    pub(super) logits_row: CUdeviceptr,
-    pub(super) sampling: CUdeviceptr,
-    pub(super) segments: CUdeviceptr,
-    pub(super) tiles: CUdeviceptr,
-    pub(super) means: CUdeviceptr,
-    pub(super) table: CUdeviceptr,
+    pub(super) number: DevicePtr<u32>,
+    pub(super) token: DevicePtr<i32>,
+    pub(super) position: DevicePtr<i32>,
+    pub(super) batch_idx: DevicePtr<i32>,
+    pub(super) tap_row: DevicePtr<i32>,
+    pub(super) logits_row: DevicePtr<i32>,
+    pub(super) sampling: DevicePtr<RowSampling>,
+    pub(super) segments: DevicePtr<i32>,
+    pub(super) tiles: DevicePtr<i32>,
+    pub(super) means: DevicePtr<i32>,
+    pub(super) table: DevicePtr<i32>,
     /// Entries of a row of `table`.
-    pub(super) max_blocks: usize,
+    pub(super) max_blocks: i32,
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::launch;
 use crate::cuda::memory::DeviceBuffer;
-use crate::cuda::weights::DeviceWeights;
+use crate::cuda::weights::{DeviceWeights, LayerAddresses};
 use crate::model::ModelConfig;
+use trail_ptx::params::MegakernelLayer;
 
 /// Device memory of the megakernel, beside the buffers of a step.
 pub(super) struct Megakernel {
-    /// `[layers]` of [`launch::megakernel_layer`].
+    /// `[layers]` of [`MegakernelLayer`].
     pub(super) layers: DeviceBuffer,
     /// The grid barrier's word.
     pub(super) barrier: DeviceBuffer,
@@ -23,9 +24,17 @@ impl Megakernel {
         weights: &DeviceWeights,
     ) -> Result<Megakernel, CudaError> {
         const WHAT: &str = "addresses of layers";
-        let layer = |(index, of)| {
-            let norms = [weights.norms[2 * index + 1], weights.norms[2 * index + 2]];
-            launch::megakernel_layer(of, norms, index * layer_stride(config), config.windows[index])
+        let layer = |(index, of): (usize, &LayerAddresses)| MegakernelLayer {
+            qkv: of.qkv,
+            o: of.o,
+            gate_up: of.gate_up,
+            down: of.down,
+            o_gamma: weights.norms[2 * index + 1],
+            down_gamma: weights.norms[2 * index + 2],
+            terms: of.terms,
+            layer_offset: (index * layer_stride(config)) as i64,
+            window: launch::window(config.windows[index]),
+            ..MegakernelLayer::default()
         };
         let layers: Vec<_> = weights.layers.iter().enumerate().map(layer).collect();
         Ok(Megakernel {

@@ -1,14 +1,14 @@
-//! Steps on the device: buffers, metadata, and launches. [`fill`] writes a batch into the metadata,
-//! [`launches`] is the list of launches: [`forward`], [`tap`], [`sampler`]. Everything is allocated
-//! and planned at start.
+//! Steps on the device: buffers, metadata, and launches. [`metadata_writer`] writes a batch into
+//! the metadata, [`launches`] is the list of launches: [`forward`], [`tap`], [`sampler`].
+//! Everything is allocated and planned at start.
 
 mod batch_slots;
 mod buffers;
-mod fill;
 mod forward;
 mod launches;
 mod layout;
 mod megakernel;
+mod metadata_writer;
 mod plans;
 mod sampler;
 mod sampling_params;
@@ -32,25 +32,25 @@ use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
 use crate::backend::{BLOCK_TOKENS, Progress, Step, TapRow};
 use crate::model::ModelConfig;
-use cudarc::driver::sys::CUdeviceptr;
-use fill::{Filler, Shape};
 use launches::{Launches, LaunchesParts};
+use metadata_writer::{MetadataWriter, StepShape};
 pub(in crate::cuda) use plans::KernelOptions;
 use plans::Plans;
 use std::sync::Arc;
 use std::time::Instant;
 pub(in crate::cuda) use tap::TapConfig;
+use trail_ptx::DevicePtr;
 
 /// Graphs of each size.
 const PARITIES: usize = 2;
 /// Rows of a step: a grid's second extent.
-const MOST_ROWS: usize = 65_535;
+const MAX_ROWS: usize = 65_535;
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.
 const MORE_DIFFS: usize = 16 << 10;
 /// Most tokens of the chunk that [`Executor::measure_token_s`] times: enough to fill the chip, and
 /// soon done.
-const MOST_TIMED_TOKENS: usize = 2048;
-/// Its repetitions, of which the fastest counts: the first loads code.
+const MAX_TIMED_TOKENS: usize = 2048;
+/// Its repetitions; the fastest counts: the first loads code.
 const TIMED_RUNS: usize = 3;
 
 /// A model on a device, and all that its steps need.
@@ -60,7 +60,7 @@ pub(in crate::cuda) struct Executor {
     pub(in crate::cuda) device: Arc<Device>,
     limits: StepLimits,
     plans: Arc<Plans>,
-    filler: Filler,
+    writer: MetadataWriter,
     metadata: StepMetadata,
     launches: Launches,
 }
@@ -81,22 +81,22 @@ pub(in crate::cuda) struct ExecutorConfig<'a> {
 
 /// A step whose metadata was written.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Filled {
-    shape: Shape,
+pub(in crate::cuda) struct WrittenStep {
+    shape: StepShape,
 }
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
         let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, kernels } = parts;
         let plans = Arc::new(Plans::new(device.chip(), &config, &limits, kernels));
-        if plans.rows.last() > MOST_ROWS {
+        if plans.rows.last() > MAX_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),
-                supported: format!("{MOST_ROWS} rows of a step, their padding included"),
+                supported: format!("{MAX_ROWS} rows of a step, their padding included"),
             });
         }
-        let filler = Filler::new(&limits, &plans, tap.is_some());
-        let layout = filler.layout;
+        let writer = MetadataWriter::new(&limits, &plans, tap.is_some());
+        let layout = writer.layout;
         let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
         let launches = LaunchesParts {
             config,
@@ -113,7 +113,7 @@ impl Executor {
             device,
             limits,
             plans,
-            filler,
+            writer,
             metadata,
         })
     }
@@ -159,39 +159,39 @@ impl Executor {
     }
 
     /// The shape of a step of nothing but single rows, padded to size `size`.
-    fn plain_shape(&self, size: usize, parity: usize) -> Shape {
+    fn plain_shape(&self, size: usize, parity: usize) -> StepShape {
         let rows = self.plans.decode_sizes.at(size);
-        Shape {
+        StepShape {
             parity,
             rows: self.plans.rows.index(rows),
             decode: Some(size),
-            choices: Some(size),
+            sampled_rows: Some(size),
             staged: if self.launches.tap.is_some() { rows } else { 0 },
             is_plain: true,
-            ..Shape::default()
+            ..StepShape::default()
         }
     }
 
     /// Writes `step` into the list of differences, and the token counts of its new requests.
-    pub(in crate::cuda) fn fill(&mut self, step: &Step<'_>) -> Result<Filled, CudaError> {
-        let shape = self.filler.fill(step, &self.plans, &mut self.metadata);
+    pub(in crate::cuda) fn write(&mut self, step: &Step<'_>) -> Result<WrittenStep, CudaError> {
+        let shape = self.writer.write(step, &self.plans, &mut self.metadata);
         let Launches { sampler, compute, .. } = &mut self.launches;
         let token_counts = &mut sampler.token_counts;
         token_counts.begin(shape.parity);
-        for (slot, batch_idx) in self.filler.fresh(step.batch) {
-            let input = step.sampling.of(slot);
+        for (request, batch_idx) in self.writer.fresh(step.batch) {
+            let input = step.sampling.of(request);
             token_counts.add(compute, batch_idx, &input)?;
         }
-        Ok(Filled { shape })
+        Ok(WrittenStep { shape })
     }
 
-    /// Launches `phase` of a filled step.
+    /// Launches `phase` of a written step.
     pub(in crate::cuda) fn launch(
         &mut self,
-        filled: &Filled,
+        step: &WrittenStep,
         phase: StepPhase,
     ) -> Result<(), CudaError> {
-        let (shape, launches) = (&filled.shape, &mut self.launches);
+        let (shape, launches) = (&step.shape, &mut self.launches);
         if phase != StepPhase::Upper {
             launches.sampler.token_counts.launch(&launches.compute)?;
             self.metadata.spill(&launches.compute)?;
@@ -215,14 +215,14 @@ impl Executor {
         self.launches.tracer.times(parity)
     }
 
-    /// Rows of the results that the step which was filled last chooses, in order of segments.
-    pub(in crate::cuda) fn chosen(&self) -> &[u32] {
-        self.filler.samplings.chosen()
+    /// Rows of the results that the step which was written last samples, in order of segments.
+    pub(in crate::cuda) fn sampled_rows(&self) -> &[u32] {
+        self.writer.samplings.sampled_rows()
     }
 
-    /// Tapped rows of the step that was filled last, in order of the stage's rows.
+    /// Tapped rows of the step that was written last, in order of the stage's rows.
     pub(in crate::cuda) fn staged(&self) -> &[TapRow] {
-        self.filler.staged.rows()
+        self.writer.staged.rows()
     }
 
     /// The tap's ring, and whether probabilities come through it.
@@ -230,13 +230,13 @@ impl Executor {
         self.launches.tap.as_ref().map(|tap| (&tap.ring, tap.is_on_device()))
     }
 
-    /// Invalidates what was written for the request in `slot`, whose blocks were taken away.
-    pub(in crate::cuda) fn invalidate(&mut self, slot: u32) {
-        self.filler.invalidate(slot);
+    /// Invalidates what was written for `request`, whose blocks were taken away.
+    pub(in crate::cuda) fn invalidate(&mut self, request: u32) {
+        self.writer.invalidate(request);
     }
 
     /// Address of the megakernel's grid barrier, a word of device memory.
-    pub(in crate::cuda) fn barrier(&self) -> Option<CUdeviceptr> {
+    pub(in crate::cuda) fn barrier(&self) -> Option<DevicePtr<u32>> {
         self.launches.forward.barrier()
     }
 
@@ -259,13 +259,13 @@ impl Executor {
     /// the first step; the keys and values that it writes are never read.
     pub(in crate::cuda) fn measure_token_s(&mut self) -> Result<f64, CudaError> {
         let blocks = self.kv().blocks() as usize;
-        let tokens = MOST_TIMED_TOKENS.min(self.limits.rows).min(self.limits.context);
+        let tokens = MAX_TIMED_TOKENS.min(self.limits.rows).min(self.limits.context);
         let tokens = tokens.min(blocks * BLOCK_TOKENS);
         let mut best = f64::INFINITY;
         for _ in 0..TIMED_RUNS {
-            let shape = self.filler.fill_prompt(tokens, &self.plans, &mut self.metadata);
+            let shape = self.writer.write_prompt(tokens, &self.plans, &mut self.metadata);
             let begin = Instant::now();
-            self.launch(&Filled { shape }, StepPhase::Whole)?;
+            self.launch(&WrittenStep { shape }, StepPhase::Whole)?;
             self.launches.compute.synchronize("timing a prompt")?;
             best = best.min(begin.elapsed().as_secs_f64() / tokens as f64);
         }

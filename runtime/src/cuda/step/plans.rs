@@ -35,9 +35,9 @@ pub(super) struct LayerPlans {
     pub(super) products: Products,
 }
 
-/// Logits and choice, for one number of rows.
+/// Logits and sampling, for one number of rows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ChoicePlans {
+pub(super) struct SampledPlans {
     pub(super) logits: GemmPlan,
     pub(super) sampling: SamplingPlan,
 }
@@ -53,8 +53,8 @@ pub(super) struct Plans {
     /// The megakernel, where it is enabled and has a plan: by padded number of decode rows.
     pub(super) megakernel: Box<[Option<MegakernelPlan>]>,
     /// Numbers of rows of logits.
-    pub(super) choices: Sizes,
-    pub(super) choice: Box<[ChoicePlans]>,
+    pub(super) sampled_rows: Sizes,
+    pub(super) sampled: Box<[SampledPlans]>,
     pub(super) heads: Heads,
     /// The chip whose own kernels prefill attention uses, where they are enabled.
     hopper: Option<Chip>,
@@ -95,7 +95,7 @@ impl Plans {
         };
         let decode_sizes = Sizes::up_to(limits.segments);
         // Decode rows have padding of their own, and the prefill segments follow it.
-        let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.most_padding());
+        let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.max_padding());
         let layer: Box<[LayerPlans]> =
             rows.iter().map(|rows| LayerPlans::new(chip, config, kernels, rows)).collect();
         let decode: Box<[DecodePlan]> = decode_sizes
@@ -110,9 +110,9 @@ impl Plans {
             kernels.megakernel.then(portable).and_then(|of| megakernel(chip, &of, decode))
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
-        let choices = decode_sizes.clone();
-        let choice = |rows| ChoicePlans::new(chip, config, kernels, rows);
-        let choice = choices.iter().map(choice).collect();
+        let sampled_rows = decode_sizes.clone();
+        let plans_of = |rows| SampledPlans::new(chip, config, kernels, rows);
+        let sampled = sampled_rows.iter().map(plans_of).collect();
         let hopper = kernels.hopper_products.then_some(*chip);
         let mut plans = Plans {
             rows,
@@ -120,8 +120,8 @@ impl Plans {
             decode_sizes,
             decode,
             megakernel,
-            choices,
-            choice,
+            sampled_rows,
+            sampled,
             heads,
             hopper,
             split_places: None,
@@ -160,7 +160,7 @@ impl Plans {
 
     /// Most tiles of prompt rows: each segment has one more than its queries fill, and none is
     /// shorter than 2 rows.
-    pub(super) fn most_tiles(&self, limits: &StepLimits) -> usize {
+    pub(super) fn max_tiles(&self, limits: &StepLimits) -> usize {
         let runs = limits.segments.min(limits.rows / 2);
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
     }
@@ -168,7 +168,7 @@ impl Plans {
     pub(super) fn workspaces(&self) -> Workspaces {
         let mut needed = Workspaces::default();
         let layer = self.layer.iter().flat_map(|of| of.products.all().map(|plan| *plan));
-        for product in layer.chain(self.choice.iter().map(|of| of.logits)) {
+        for product in layer.chain(self.sampled.iter().map(|of| of.logits)) {
             needed.partials = needed.partials.max(product.partial_floats);
             needed.tile_counters = needed.tile_counters.max(product.tile_counters);
         }
@@ -178,16 +178,16 @@ impl Plans {
             needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
         if let Some(places) = self.split_places {
-            let parts = PrefillSplit::most_parts(places);
+            let parts = PrefillSplit::max_parts(places);
             let [out, sums] = PrefillSplit::workspace(parts, self.heads);
             needed.partial_out = needed.partial_out.max(out);
             needed.partial_sums = needed.partial_sums.max(sums);
         }
-        for choice in &self.choice {
-            needed.weights = needed.weights.max(choice.sampling.weights);
-            needed.sums = needed.sums.max(choice.sampling.sums);
-            needed.team_sums = needed.team_sums.max(choice.sampling.team_sums);
-            needed.band = needed.band.max(choice.sampling.band);
+        for of in &self.sampled {
+            needed.weights = needed.weights.max(of.sampling.weights);
+            needed.sums = needed.sums.max(of.sampling.sums);
+            needed.team_sums = needed.team_sums.max(of.sampling.team_sums);
+            needed.band = needed.band.max(of.sampling.band);
         }
         needed
     }
@@ -200,7 +200,7 @@ impl Plans {
         });
         let decode = self.decode.iter().map(|of| of.launch);
         let decode = decode.chain(self.megakernel.iter().flatten().map(|of| of.launch));
-        let choice = self.choice.iter().flat_map(|of| {
+        let sampled = self.sampled.iter().flat_map(|of| {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
         });
@@ -210,7 +210,7 @@ impl Plans {
             let attend = self.prefill(&split, 1, 2, 2);
             [Some(attend), split.merge(self.heads)].into_iter().flatten()
         });
-        layer.chain(decode).chain(choice).chain(prefill)
+        layer.chain(decode).chain(sampled).chain(prefill)
     }
 }
 
@@ -233,12 +233,12 @@ impl LayerPlans {
     }
 }
 
-impl ChoicePlans {
-    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> ChoicePlans {
+impl SampledPlans {
+    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> SampledPlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
         let team = if kernels.sampler_teams { team(chip, rows, features) } else { 1 };
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
-        ChoicePlans {
+        SampledPlans {
             logits: best(chip, kernels, product),
             sampling: sampling(rows, features, team),
         }
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
             assert_eq!(in_clusters(&largest.o), chip == Chip::H200);
             assert!(!is_wgmma(&plans.layer[0].products.o));
-            let few = [&plans.layer[0].products.o, &plans.choice[0].logits];
+            let few = [&plans.layer[0].products.o, &plans.sampled[0].logits];
             let is_bulk = few.map(|plan| plan.launch.kernel.starts_with("bulk_"));
             assert_eq!(is_bulk, [chip == Chip::H200; 2]);
             let whole = PrefillSplit::WHOLE;
@@ -302,7 +302,7 @@ mod tests {
             let short = PrefillSegment { first_row: 0, rows: 32, batch_idx: None, context: 8000 };
             assert!(plans.split(&[short], &[[0, 0]]).splits > 10);
             assert!(plans.kernels().any(|plan| plan.kernel == "attention_merge_hd128"));
-            assert_eq!(plans.choice[0].sampling.launches[2].grid, [32, 1, 1]);
+            assert_eq!(plans.sampled[0].sampling.launches[2].grid, [32, 1, 1]);
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
@@ -316,11 +316,11 @@ mod tests {
             assert_eq!(plain.split(&[short], &[[0, 0]]), whole);
             assert!(plain.kernels().all(|plan| !plan.kernel.starts_with("attention_merge")));
             assert!(plain.megakernel.iter().all(Option::is_none));
-            assert_eq!(plain.choice[0].sampling.launches[2].grid, [1, 1, 1]);
+            assert_eq!(plain.sampled[0].sampling.launches[2].grid, [1, 1, 1]);
         }
         // Segments of one row more than fills a tile.
         let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
-        assert!(tiles <= plans.most_tiles(&limits));
+        assert!(tiles <= plans.max_tiles(&limits));
     }
 }

@@ -1,17 +1,18 @@
 //! The sampler on the device: token counts, workspaces, and the sampled tokens' way to the host.
 
 use super::buffers::{Buffers, WORK};
-use super::fill::Shape;
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use super::token_counts::TokenCounts;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::launch::{self, SamplerBuffers};
+use crate::cuda::launch;
 use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::queue::Queue;
 use crate::cuda::sample_results::SampleResults;
 use std::sync::Arc;
+use trail_ptx::params::SampleParams;
 
 /// State of the sampler between steps, and its workspaces.
 pub(super) struct Sampler {
@@ -40,42 +41,43 @@ impl Sampler {
         Ok(Sampler {
             metadata,
             token_counts: TokenCounts::new(device, vocab, limits)?,
-            results: SampleResults::new(device, plans.choices.last())?,
+            results: SampleResults::new(device, plans.sampled_rows.last())?,
             weights: device.alloc_zeros(needed.weights * 4, WORK)?,
             sums: device.alloc_zeros(5 * needed.sums * 4, WORK)?,
             team_sums: device.alloc_zeros(needed.team_sums * 4, WORK)?,
             band: device.alloc_zeros(needed.band * 8, WORK)?,
-            band_count: device.alloc_zeros(plans.choices.last() * 4, WORK)?,
-            team_barriers: device.alloc_zeros(plans.choices.last() * 4, WORK)?,
+            band_count: device.alloc_zeros(plans.sampled_rows.last() * 4, WORK)?,
+            team_barriers: device.alloc_zeros(plans.sampled_rows.last() * 4, WORK)?,
             plans,
         })
     }
 
-    /// Samples from the logits in `buffers`, rows of plan size `choices`.
+    /// Samples from the logits in `buffers`, rows of plan size `sampled_rows`.
     pub(super) fn launch(
         &self,
         queue: &Queue,
-        shape: &Shape,
-        choices: usize,
+        shape: &StepShape,
+        sampled_rows: usize,
         buffers: &Buffers,
     ) -> Result<(), CudaError> {
-        let plans = &self.plans.choice[choices];
-        let to = SamplerBuffers {
-            logits: buffers.logits.at(),
-            stride: plans.logits.features,
+        let plans = &self.plans.sampled[sampled_rows];
+        let params = SampleParams {
+            logits: buffers.logits.device_ptr(),
+            stride: plans.logits.features as i32,
             row_sampling: self.metadata.sampling,
-            token_counts: self.token_counts.at(),
-            weights: self.weights.at(),
-            sums: self.sums.at(),
-            team_sums: self.team_sums.at(),
-            band: self.band.at(),
-            band_count: self.band_count.at(),
-            team_barriers: self.team_barriers.at(),
+            token_counts: self.token_counts.device_ptr(),
+            weights: self.weights.device_ptr(),
+            block_max: self.sums.device_ptr(),
+            team_sums: self.team_sums.device_ptr(),
+            band: self.band.device_ptr(),
+            band_count: self.band_count.device_ptr(),
+            team_barriers: self.team_barriers.device_ptr(),
             sampled: self.results.at(shape.parity),
-            last: buffers.last.at(),
+            last: buffers.last.device_ptr(),
             step_seq: self.metadata.number,
+            ..SampleParams::default()
         };
-        let launches = launch::sample(&plans.sampling, &to);
+        let launches = launch::sample(&plans.sampling, params);
         launches.iter().try_for_each(|launch| queue.launch(launch))
     }
 }

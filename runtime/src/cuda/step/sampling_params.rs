@@ -3,7 +3,7 @@
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
 use crate::backend::{SamplingInputs, Segment};
-use crate::cuda::launch::{RowPlace, row_sampling};
+use crate::cuda::launch::row_sampling;
 use crate::cuda::plain;
 use crate::cuda::step_metadata::StepMetadata;
 use std::mem::offset_of;
@@ -20,23 +20,23 @@ pub(super) struct RowSamplings {
     layout: Layout,
     /// By row of the logits: the request whose parameters the metadata has there.
     written: Box<[Option<SlotGeneration>]>,
-    /// Rows of this step that choose, in order of segments.
-    chosen: Vec<u32>,
+    /// Rows of the logits that this step samples, in order of segments.
+    sampled_rows: Vec<u32>,
 }
 
 impl RowSamplings {
     pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> RowSamplings {
         let written = vec![None; rows].into();
-        RowSamplings { layout, written, chosen: Vec::with_capacity(segments) }
+        RowSamplings { layout, written, sampled_rows: Vec::with_capacity(segments) }
     }
 
     pub(super) fn begin(&mut self) {
-        self.chosen.clear();
+        self.sampled_rows.clear();
     }
 
-    /// Rows of the logits that choose, in order of segments.
-    pub(super) fn chosen(&self) -> &[u32] {
-        &self.chosen
+    /// Rows of the logits that the step samples, in order of segments.
+    pub(super) fn sampled_rows(&self) -> &[u32] {
+        &self.sampled_rows
     }
 
     /// Row `index` of the logits is that of device row `row`, the last of `segment`.
@@ -49,7 +49,7 @@ impl RowSamplings {
         sampling: &dyn SamplingInputs,
         metadata: &mut StepMetadata,
     ) {
-        self.chosen.push(index as u32);
+        self.sampled_rows.push(index as u32);
         metadata.set(self.layout.logits_row + index, row as u32);
         let first = self.layout.sampling + index * SAMPLING_WORDS;
         let position = segment.start + segment.len;
@@ -59,18 +59,19 @@ impl RowSamplings {
             return;
         }
         let params = sampling.of(segment.request).params;
-        let (batch_idx, penalised) = (owner.0 as usize, params.has_penalties());
-        let place = RowPlace {
-            row: Some(index),
-            token_counts_row: penalised.then_some(batch_idx),
+        let batch_idx = owner.0 as i32;
+        let row = RowSampling {
+            row: index as i32,
+            token_counts_row: if params.has_penalties() { batch_idx } else { -1 },
             batch_idx,
             position,
+            ..row_sampling(params)
         };
-        metadata.set_all(first, &words(&row_sampling(params, place)));
+        metadata.set_all(first, &words(&row));
         self.written[index] = Some(owner);
     }
 
-    /// Row `index` of the logits chooses nothing.
+    /// Row `index` of the logits is not sampled.
     pub(super) fn skip(&mut self, index: usize, metadata: &mut StepMetadata) {
         metadata.set(self.layout.sampling + index * SAMPLING_WORDS + ROW, NONE);
     }
@@ -89,9 +90,8 @@ mod tests {
     #[test]
     fn words_are_where_the_kernel_looks() {
         let sampling = SamplingParams { seed: 0x1122_3344_5566_7788, ..SamplingParams::default() };
-        let place =
-            RowPlace { row: Some(3), token_counts_row: Some(5), batch_idx: 5, position: 99 };
-        let words = words(&row_sampling(&sampling, place));
+        let words =
+            words(&RowSampling { row: 3, batch_idx: 5, position: 99, ..row_sampling(&sampling) });
         assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
         assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));
     }

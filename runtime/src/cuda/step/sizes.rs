@@ -10,10 +10,10 @@ pub(super) struct Sizes(Box<[usize]>);
 
 impl Sizes {
     /// Sizes up to `most`, which is the last.
-    pub(super) fn up_to(most: usize) -> Sizes {
-        let further = (FIRST[FIRST.len() - 1]..most).step_by(FURTHER).skip(1);
-        let all = FIRST.iter().copied().chain(further).take_while(|&size| size < most);
-        Sizes(all.chain([most]).collect())
+    pub(super) fn up_to(max: usize) -> Sizes {
+        let further = (FIRST[FIRST.len() - 1]..max).step_by(FURTHER).skip(1);
+        let all = FIRST.iter().copied().chain(further).take_while(|&size| size < max);
+        Sizes(all.chain([max]).collect())
     }
 
     /// The index of the smallest size that holds `count`, at least 1 and at most the last.
@@ -34,7 +34,7 @@ impl Sizes {
     }
 
     /// Most rows of padding that any count gets.
-    pub(super) fn most_padding(&self) -> usize {
+    pub(super) fn max_padding(&self) -> usize {
         let gaps = self.0.windows(2).map(|pair| pair[1] - pair[0] - 1);
         gaps.max().unwrap_or(0)
     }
@@ -46,13 +46,13 @@ mod tests {
 
     #[test]
     fn every_count_has_the_next_size() {
-        for most in [1, 2, 3, 16, 17, 255, 256, 257, 300, 1000, 8192] {
-            let sizes = Sizes::up_to(most);
-            assert_eq!(sizes.last(), most);
+        for max in [1, 2, 3, 16, 17, 255, 256, 257, 300, 1000, 8192] {
+            let sizes = Sizes::up_to(max);
+            assert_eq!(sizes.last(), max);
             assert!(sizes.0.is_sorted_by(|a, b| a < b), "{sizes:?}");
-            for count in 1..=most {
+            for count in 1..=max {
                 let size = sizes.at(sizes.index(count));
-                assert!(size >= count && size - count <= sizes.most_padding());
+                assert!(size >= count && size - count <= sizes.max_padding());
                 assert!(sizes.iter().all(|other| other < count || other >= size));
             }
         }

@@ -1,9 +1,9 @@
 //! Which rows of a step are staged for the probe, and in which order.
 
-use super::fill::Shape;
 use super::layout::{Layout, MEAN_WORDS, NONE};
+use super::metadata_writer::StepShape;
 use crate::backend::{TapPlan, TapRow};
-use crate::cuda::launch::TapSegment;
+use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
 
 /// The stage of one step.
@@ -16,8 +16,8 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    pub(super) fn new(layout: Layout, rows: usize, most: usize) -> Staged {
-        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(most) }
+    pub(super) fn new(layout: Layout, rows: usize, max: usize) -> Staged {
+        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(max) }
     }
 
     /// The staged rows, in order.
@@ -25,7 +25,7 @@ impl Staged {
         &self.rows
     }
 
-    /// Writes `tap` over `rows` device rows, of which the first `alone` stand alone; `shape` gets
+    /// Writes `tap` over `rows` device rows; the first `alone` are single rows; `shape` gets
     /// what the launches need to know.
     pub(super) fn write(
         &mut self,
@@ -33,7 +33,7 @@ impl Staged {
         device_row: &[u32],
         rows: usize,
         decode_rows: usize,
-        shape: &mut Shape,
+        shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) {
         self.rows.clear();
@@ -60,14 +60,14 @@ impl Staged {
         &self,
         tap: &TapPlan,
         device_row: &[u32],
-        shape: &mut Shape,
+        shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) {
         for (index, mean) in tap.means.iter().enumerate() {
             let run = TapSegment {
                 first_row: device_row[mean.first_row as usize] as usize,
                 rows: mean.rows as usize,
-                slot: Some(mean.request as usize),
+                request: Some(mean.request as usize),
                 first_position: mean.first_position as usize,
                 prompt: mean.prompt_len as usize,
                 stage_row: mean.stage_row.map(|row| row as usize),

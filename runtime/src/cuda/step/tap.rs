@@ -1,14 +1,14 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
 //! there.
 
-use super::fill::Shape;
 use super::launches::StepPhase;
 use super::layout::{Addresses, StepLimits};
+use super::metadata_writer::StepShape;
 use super::plans::Plans;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::error::doing;
-use crate::cuda::launch::{self, Launch, ProbeBuffers};
+use crate::cuda::error::driver_error;
+use crate::cuda::launch::Launch;
 use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
@@ -16,11 +16,11 @@ use crate::cuda::tap::{Ring, Row, TapMode};
 use crate::cuda::trace::{TracePoint, Tracer};
 use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use std::sync::Arc;
 use trail_probe::Weights;
-use trail_ptx::params::ProbeParams;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::{self, ProbeParams, TapMeanParams};
 
 /// The tap's layer, and what becomes of its rows.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub(super) struct TapWork {
     end: CudaEvent,
     /// `[stage rows, d]` bf16.
     pub(super) stage: DeviceBuffer,
-    /// Sums over each request's prompt rows so far, by slot `[requests, d]` f32.
+    /// Sums over each request's prompt rows so far, by request index `[requests, d]` f32.
     sums: DeviceBuffer,
     metadata: Addresses,
     /// Width of a row.
@@ -131,16 +131,23 @@ impl TapWork {
     pub(super) fn launch(
         &self,
         compute: &Queue,
-        shape: &Shape,
+        shape: &StepShape,
         phase: StepPhase,
-        h: CUdeviceptr,
+        h: DevicePtr<f32>,
         tracer: &Tracer,
     ) -> Result<(), CudaError> {
         if shape.means > 0 {
             let plan = step::tap_mean(shape.means, shape.mean_rows, self.width);
-            let addresses = [h, self.metadata.means, self.sums.at(), self.stage.at()];
+            let params = TapMeanParams {
+                h,
+                segments: self.metadata.means,
+                sums: self.sums.device_ptr(),
+                stage: self.stage.device_ptr(),
+                d: self.width as i32,
+                ..TapMeanParams::default()
+            };
             // Each request is in one segment.
-            compute.launch(&launch::tap_mean(&plan, self.width, addresses))?;
+            compute.launch(&Launch { plan, params })?;
         }
         if shape.staged == 0 {
             return Ok(());
@@ -151,7 +158,7 @@ impl TapWork {
         }
         let record = self.begin.record(compute.stream());
         let forked = record.and_then(|()| self.side.stream().wait(&self.begin));
-        forked.map_err(doing("forking the tap's stream"))?;
+        forked.map_err(driver_error("forking the tap's stream"))?;
         self.copy_tapped(&self.side, shape, tracer)
     }
 
@@ -160,26 +167,31 @@ impl TapWork {
     pub(super) fn join(&self, compute: &Queue) -> Result<(), CudaError> {
         let recorded = self.end.record(self.side.stream());
         let joined = recorded.and_then(|()| compute.stream().wait(&self.end));
-        joined.map_err(doing("joining the tap's stream"))
+        joined.map_err(driver_error("joining the tap's stream"))
     }
 
     /// Launches the probe, where it runs on the device, and copies the staged rows or the probe's
     /// outputs to the ring, then the flag that says so.
-    fn copy_tapped(&self, queue: &Queue, shape: &Shape, tracer: &Tracer) -> Result<(), CudaError> {
+    fn copy_tapped(
+        &self,
+        queue: &Queue,
+        shape: &StepShape,
+        tracer: &Tracer,
+    ) -> Result<(), CudaError> {
         tracer.record(shape.parity, TracePoint::Forked, queue)?;
-        let mut from = self.stage.at();
+        let mut from = self.stage.device_ptr::<u8>();
         if let Some(probe) = &self.probe {
-            let launches = probe.launches(from, shape.staged, self.width);
+            let launches = probe.launches(from.cast(), shape.staged, self.width);
             launches.iter().try_for_each(|launch| queue.launch(launch))?;
-            from = probe.probabilities.at();
+            from = probe.probabilities.device_ptr();
         }
         tracer.record(shape.parity, TracePoint::Probed, queue)?;
         let copied = self.ring.copy_rows(queue, shape.parity, shape.staged, from);
-        copied.map_err(doing("copying tapped rows to the host"))?;
+        copied.map_err(driver_error("copying tapped rows to the host"))?;
         // Before the flag: a host that sees the flag reads a later time than this event's.
         tracer.record(shape.parity, TracePoint::Copied, queue)?;
         let copied = self.ring.copy_flag(queue, shape.parity, self.metadata.number);
-        copied.map_err(doing("copying the tapped rows' flag to the host"))
+        copied.map_err(driver_error("copying the tapped rows' flag to the host"))
     }
 }
 
@@ -222,17 +234,25 @@ impl ProbeWork {
     }
 
     /// The kernels over `rows` rows at `x`, `d` wide; no more rows than the stage has.
-    fn launches(&self, x: CUdeviceptr, rows: usize, d: usize) -> [Launch<ProbeParams>; 2] {
-        let plans = step::probe(rows, d, self.hidden, self.bins);
-        let buffers = ProbeBuffers {
+    fn launches(
+        &self,
+        x: DevicePtr<params::bf16>,
+        rows: usize,
+        d: usize,
+    ) -> [Launch<ProbeParams>; 2] {
+        let params = ProbeParams {
             x,
-            hidden_weight: self.hidden_weight.at(),
-            hidden_bias: self.hidden_bias.at(),
-            output_weight: self.output_weight.at(),
-            output_bias: self.output_bias.at(),
-            hidden_out: self.hidden_out.at(),
-            probabilities: self.probabilities.at(),
+            hidden_weight: self.hidden_weight.device_ptr(),
+            hidden_bias: self.hidden_bias.device_ptr(),
+            output_weight: self.output_weight.device_ptr(),
+            output_bias: self.output_bias.device_ptr(),
+            hidden_out: self.hidden_out.device_ptr(),
+            probabilities: self.probabilities.device_ptr(),
+            rows: rows as i32,
+            d: d as i32,
+            hidden: self.hidden as i32,
+            bins: self.bins as i32,
         };
-        launch::probe(&plans, [rows, d, self.hidden, self.bins], &buffers)
+        step::probe(rows, d, self.hidden, self.bins).map(|plan| Launch { plan, params })
     }
 }

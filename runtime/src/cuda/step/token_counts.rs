@@ -6,25 +6,26 @@ use super::layout::StepLimits;
 use crate::backend::SamplingInput;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::launch;
+use crate::cuda::launch::Launch;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
-use crate::cuda::plan::sampling;
+use crate::cuda::plan::{LaunchPlan, sampling};
 use crate::cuda::queue::Queue;
-use cudarc::driver::sys::CUdeviceptr;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::TokenCountsParams;
 
 const PARITIES: usize = 2;
 const JOB_WORDS: usize = 4;
-/// Tokens for which there is room in a step, unless one context is longer. A step that slots more
+/// Tokens for which there is room in a step, unless one context is longer. A step that has more
 /// is held up.
 const USUAL_TOKENS: usize = 1 << 16;
 
-/// TokenCounts `[slots, vocab]`, and the way there.
+/// TokenCounts `[rows, vocab]`, a row each batch slot, and the way there.
 pub(super) struct TokenCounts {
     counts: DeviceBuffer,
     vocab: usize,
-    /// `[PARITIES]` of jobs `[slots, JOB_WORDS]`, then tokens `[capacity]`, i32.
+    /// `[PARITIES]` of jobs `[rows, JOB_WORDS]`, then tokens `[capacity]`, i32.
     feed: PinnedBuffer,
-    slots: usize,
+    rows: usize,
     capacity: usize,
     parity: usize,
     jobs: usize,
@@ -37,17 +38,17 @@ impl TokenCounts {
         vocab: usize,
         limits: &StepLimits,
     ) -> Result<TokenCounts, CudaError> {
-        let slots = limits.segments;
+        let rows = limits.segments;
         // A request's own last token may be beyond its context.
-        let capacity = (limits.context + 1).max(USUAL_TOKENS.min(slots * limits.context));
+        let capacity = (limits.context + 1).max(USUAL_TOKENS.min(rows * limits.context));
         // Jobs lie behind the tokens of the other parity, and are read 16 bytes at a time.
         let capacity = capacity.next_multiple_of(JOB_WORDS);
-        let bytes = PARITIES * (slots * JOB_WORDS + capacity) * 4;
+        let bytes = PARITIES * (rows * JOB_WORDS + capacity) * 4;
         Ok(TokenCounts {
-            counts: device.alloc_zeros(slots * vocab * 4, "marks of seen tokens")?,
+            counts: device.alloc_zeros(rows * vocab * 4, "marks of seen tokens")?,
             vocab,
             feed: device.alloc_pinned(bytes, "tokens of requests with penalties")?,
-            slots,
+            rows,
             capacity,
             parity: 0,
             jobs: 0,
@@ -55,12 +56,12 @@ impl TokenCounts {
         })
     }
 
-    pub(super) fn at(&self) -> CUdeviceptr {
-        self.counts.at()
+    pub(super) fn device_ptr(&self) -> DevicePtr<u32> {
+        self.counts.device_ptr()
     }
 
     /// The kernel that is launched.
-    pub(super) fn plan(&self, jobs: usize, tokens: usize) -> crate::cuda::plan::LaunchPlan {
+    pub(super) fn plan(&self, jobs: usize, tokens: usize) -> LaunchPlan {
         sampling::token_counts(jobs, tokens, self.vocab)
     }
 
@@ -80,7 +81,7 @@ impl TokenCounts {
             return Ok(());
         }
         let count = input.prompt.len() + input.generated.len();
-        if self.jobs == self.slots || self.tokens + count > self.capacity {
+        if self.jobs == self.rows || self.tokens + count > self.capacity {
             self.launch(queue)?;
             queue.synchronize("waiting for marks")?;
             self.begin(self.parity);
@@ -90,7 +91,7 @@ impl TokenCounts {
         let room = self.capacity - self.tokens;
         let prompt = &input.prompt[..input.prompt.len().min(room)];
         let generated = &input.generated[..input.generated.len().min(room - prompt.len())];
-        let first = self.words() + self.slots * JOB_WORDS + self.tokens;
+        let first = self.words() + self.rows * JOB_WORDS + self.tokens;
         // No kernel reads this parity's jobs and tokens now.
         self.feed.write(4 * first, prompt);
         self.feed.write(4 * (first + prompt.len()), generated);
@@ -106,16 +107,22 @@ impl TokenCounts {
         if self.jobs == 0 {
             return Ok(());
         }
-        let jobs = self.feed.at() + (self.words() * 4) as u64;
-        let tokens = jobs + (self.slots * JOB_WORDS * 4) as u64;
+        let jobs = self.feed.device_ptr().add(self.words());
+        let params = TokenCountsParams {
+            token_counts: self.device_ptr(),
+            tokens: jobs.add(self.rows * JOB_WORDS),
+            jobs,
+            vocab: self.vocab as i32,
+            ..TokenCountsParams::default()
+        };
         let plan = self.plan(self.jobs, self.tokens);
         // The feed holds the jobs and their tokens, and is written again two steps later.
         // TokenCounts have a row for each batch_idx.
-        queue.launch(&launch::token_counts(&plan, self.vocab, self.at(), tokens, jobs))
+        queue.launch(&Launch { plan, params })
     }
 
     /// Words of the feed before this parity's.
     fn words(&self) -> usize {
-        self.parity * (self.slots * JOB_WORDS + self.capacity)
+        self.parity * (self.rows * JOB_WORDS + self.capacity)
     }
 }

@@ -1,10 +1,10 @@
-//! Which of the host's blocks hold whose KV. No memory is touched here, and after construction none
-//! is allocated.
+//! Map from requests to the host blocks with their KV. No memory is touched here, and none is
+//! allocated after construction.
 
 /// No block; the end of a chain.
 const NONE: u32 = u32::MAX;
 
-/// The host's blocks: free ones as bits, taken ones as a chain for each request.
+/// The host blocks: free ones as bits, taken ones as a chain for each request.
 pub(super) struct HostBlocks {
     /// A bit for each block, 1 where it is free.
     free: Vec<u64>,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_has_blocks_gets_no_more() {
+    fn a_request_that_has_blocks_gets_no_more() {
         let mut blocks = HostBlocks::new(8, 1);
         assert!(blocks.take(0, 2) && !blocks.take(0, 2));
         assert_eq!(blocks.num_free(), 6);

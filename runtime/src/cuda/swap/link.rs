@@ -1,7 +1,7 @@
 //! Measured bandwidth of the link between host and device.
 
 use crate::cuda::error::CudaError;
-use crate::cuda::error::doing;
+use crate::cuda::error::driver_error;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUevent_flags;
 
@@ -14,10 +14,10 @@ pub fn seconds(
     queue: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<f64, CudaError> {
     let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
-    let event = || stream.record_event(timed).map_err(doing("recording an event"));
+    let event = || stream.record_event(timed).map_err(driver_error("recording an event"));
     let begin = event()?;
     queue()?;
     let end = event()?;
-    let ms = begin.elapsed_ms(&end).map_err(doing("timing copies"))?;
+    let ms = begin.elapsed_ms(&end).map_err(driver_error("timing copies"))?;
     Ok(f64::from(ms) / 1e3)
 }

@@ -11,18 +11,18 @@ mod link;
 
 use super::device::Device;
 use super::error::CudaError;
-use super::error::doing;
+use super::error::driver_error;
 use super::kv::KvPool;
 use super::memory::{PinnedBuffer, Priority};
 use super::queue::{Queue, has_run};
 use crate::backend::{Fault, Transfers};
 use block_range::{BlockRange, each_range};
-use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaStream};
 use host_blocks::HostBlocks;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
+use trail_ptx::DevicePtr;
 
 pub use link::seconds;
 
@@ -32,9 +32,9 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Configuration of a [`Swap`].
 #[derive(Clone, Copy, Debug)]
 pub struct SwapOptions {
-    /// Blocks of the host's pool, at least 1.
+    /// Blocks of the host pool, at least 1.
     pub host_blocks: u32,
-    /// Slots that may be named: all are below this.
+    /// Request indices that may be named: all are below this.
     pub max_requests: usize,
     /// Compute each block's checksum when it arrives and compare it when it leaves.
     pub checksums: bool,
@@ -54,7 +54,7 @@ pub struct Swap {
     steps: CudaEvent,
     /// Events that no transfer uses.
     events: Vec<CudaEvent>,
-    /// Sums of the host's blocks, where they are wanted: `[host blocks]`.
+    /// Sums of the host blocks, where they are wanted: `[host blocks]`.
     sums: Option<Vec<u64>>,
     block_s: f64,
     token_s: f64,
@@ -63,14 +63,14 @@ pub struct Swap {
 /// The device's side of a copy.
 #[derive(Clone, Copy)]
 struct PoolView {
-    at: CUdeviceptr,
+    first: DevicePtr<u8>,
     block_bytes: usize,
 }
 
 /// One direction.
 struct Lane {
     queue: Queue,
-    /// Slot and end event of each transfer in flight, in the order of the stream.
+    /// Request index and end event of each transfer in flight, in the order of the stream.
     in_flight: VecDeque<(u32, CudaEvent)>,
 }
 
@@ -85,16 +85,16 @@ impl Swap {
         options: SwapOptions,
     ) -> Result<Swap, CudaError> {
         let SwapOptions { host_blocks, max_requests, checksums } = options;
-        let view = PoolView { at: pool.at(), block_bytes: pool.block_bytes() };
+        let view = PoolView { first: pool.device_ptr().cast(), block_bytes: pool.block_bytes() };
         let bytes = host_blocks.max(1) as usize * view.block_bytes;
-        let memory = device.alloc_pinned(bytes, "the host's KV blocks")?;
+        let memory = device.alloc_pinned(bytes, "host KV blocks")?;
         let lane = || {
             let in_flight = VecDeque::with_capacity(max_requests);
             let stream = device.stream(Priority::Low)?;
-            // SAFETY: copies run between the pool and the host's memory, which both outlive this
+            // SAFETY: copies run between the pool and host memory, which both outlive this
             // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
             // step is launched with them, nor another copy, until the request is named as finished;
-            // the host's blocks are the request's own.
+            // the host blocks are the request's own.
             let queue = unsafe { Queue::new(device.clone(), stream) };
             Ok::<_, CudaError>(Lane { queue, in_flight })
         };
@@ -122,7 +122,7 @@ impl Swap {
         self.token_s = token_s;
     }
 
-    /// The host's blocks, one after the other, for tests that plant what a checksum must find.
+    /// The host blocks, one after the other, for tests that plant what a checksum must find.
     pub fn host_memory(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
@@ -145,18 +145,18 @@ impl Swap {
 
     /// Queues the copy of a run.
     fn copy(&self, queue: &Queue, range: BlockRange, is_out: bool) -> Result<(), CudaError> {
-        let PoolView { at, block_bytes } = self.pool;
+        let PoolView { first, block_bytes } = self.pool;
         let bytes = range.blocks as usize * block_bytes;
-        let device = at + u64::from(range.device) * block_bytes as u64;
-        let first = range.host as usize * block_bytes;
+        let device = first.add(range.device as usize * block_bytes);
+        let host = range.host as usize * block_bytes;
         let copied = match is_out {
-            true => queue.copy_to_host(&self.memory, first..first + bytes, device),
-            false => queue.copy_to_device(device, &self.memory, first..first + bytes),
+            true => queue.copy_to_host(&self.memory, host..host + bytes, device),
+            false => queue.copy_to_device(device, &self.memory, host..host + bytes),
         };
         copied.map_err(|code| {
             let direction = if is_out { "out" } else { "in" };
             let BlockRange { device, blocks, .. } = range;
-            doing(format!("swapping {blocks} KV blocks {direction}, from block {device} on"))(code)
+            driver_error(format!("swapping {blocks} KV blocks {direction}, from block {device} on"))(code)
         })
     }
 
@@ -166,15 +166,15 @@ impl Swap {
         let lane = if is_out { &self.out } else { &self.back };
         let recorded = self.steps.record(&self.compute);
         let ordered = recorded.and_then(|()| lane.queue.stream().wait(&self.steps));
-        ordered.map_err(doing("ordering a swap behind the steps"))?;
+        ordered.map_err(driver_error("ordering a swap behind the steps"))?;
         let places = blocks.iter().copied().zip(self.blocks.of(request));
         each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
-            what: format!("request {request} is swapped while its last swap is under way"),
+            what: format!("request {request} is swapped while its last swap is in flight"),
         })?;
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let recorded =
-            end.record(lane.queue.stream()).map_err(doing("recording the end of a swap"));
+            end.record(lane.queue.stream()).map_err(driver_error("recording the end of a swap"));
         lane.in_flight.push_back((request, end));
         recorded
     }
@@ -183,7 +183,7 @@ impl Swap {
     fn next_ended(&mut self, is_out: bool) -> Result<Option<u32>, CudaError> {
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let Some((_, end)) = lane.in_flight.front() else { return Ok(None) };
-        if !has_run(end).map_err(doing("swapping KV blocks"))? {
+        if !has_run(end).map_err(driver_error("swapping KV blocks"))? {
             return Ok(None);
         }
         let Some((request, end)) = lane.in_flight.pop_front() else { return Ok(None) };
@@ -214,7 +214,7 @@ impl Swap {
         }
     }
 
-    /// The checksum of a block of the host's, on which no copy is in flight.
+    /// The checksum of a host block, on which no copy is in flight.
     fn sum(&self, block: u32) -> u64 {
         let bytes = self.pool.block_bytes;
         let first = block as usize * bytes;

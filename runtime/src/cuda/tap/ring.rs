@@ -7,8 +7,8 @@ use crate::cuda::error::CudaError;
 use crate::cuda::memory::PinnedBuffer;
 use crate::cuda::queue::Queue;
 use cudarc::driver::DriverError;
-use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
+use trail_ptx::DevicePtr;
 
 /// Bytes of a word, a line each: the step's number of a slot, and the fence's.
 const WORD_BYTES: usize = 128;
@@ -53,12 +53,12 @@ impl Ring {
 
     /// Starts a copy of `rows` rows at `from` into the slot of `parity`. Threads may read the slot
     /// meanwhile: they know that it may change.
-    pub(in crate::cuda) fn copy_rows(
+    pub(in crate::cuda) fn copy_rows<T>(
         &self,
         queue: &Queue,
         parity: usize,
         rows: usize,
-        from: CUdeviceptr,
+        from: DevicePtr<T>,
     ) -> Result<(), DriverError> {
         let (first, bytes) = (self.slot_at(parity), rows * self.row.width * self.row.element);
         queue.copy_to_host(&self.memory, first..first + bytes, from)
@@ -71,7 +71,7 @@ impl Ring {
         &self,
         queue: &Queue,
         parity: usize,
-        number: CUdeviceptr,
+        number: DevicePtr<u32>,
     ) -> Result<(), DriverError> {
         queue.write_word(&self.memory, SLOTS * (self.row_bytes + WORD_BYTES), 1)?;
         let at = self.number_at(parity);

@@ -2,11 +2,12 @@
 //! on the device.
 
 use super::DeviceWeights;
-use crate::cuda::launch::{HeadTerms, RowOrder};
+use crate::cuda::launch::RowOrder;
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::model::{Dtype, LayerWeights, Model, QkNorm, QkvBias, RopePairing, Tensor};
-use cudarc::driver::sys::CUdeviceptr;
 use std::ops::Range;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::{HeadTerms, bf16};
 
 /// Parts of a buffer begin at multiples of this.
 const PART_ALIGNMENT: usize = 16;
@@ -49,7 +50,7 @@ pub(super) struct Chunk<'a> {
     /// Arrangement on the device.
     pub(super) arrangement: Arrangement,
     /// Where that goes.
-    pub(super) to: CUdeviceptr,
+    pub(super) to: DevicePtr<bf16>,
 }
 
 /// Arrangement of a chunk on the device.
@@ -72,7 +73,7 @@ impl Chunk<'_> {
 struct Matrix<'a> {
     sources: Vec<Source<'a>>,
     arrangement: Arrangement,
-    to: CUdeviceptr,
+    to: DevicePtr<bf16>,
 }
 
 /// A row-major matrix of the file, or a vector as a matrix of one row.
@@ -150,8 +151,8 @@ fn head_terms<'a>(
 ) -> Vec<Matrix<'a>> {
     let mut vectors = Vec::new();
     if let Some(QkvBias { q, k, v }) = &layer.qkv_bias {
-        let k_at = to.bias + Dtype::Bf16.bytes_of(q.len()) as u64;
-        let v_at = k_at + Dtype::Bf16.bytes_of(k.len()) as u64;
+        let k_at = to.bias.add(q.len());
+        let v_at = k_at.add(k.len());
         vectors.extend([(q, adjacent_pairs, to.bias), (k, adjacent_pairs, k_at), (v, None, v_at)]);
     }
     if let Some(QkNorm { q, k }) = &layer.qk_norm {
@@ -234,7 +235,7 @@ impl<'a> Matrix<'a> {
             Arrangement::Rows => cols,
             Arrangement::Fragments { width, .. } => width.next_multiple_of(WIDTH),
         };
-        let to = self.to + Dtype::Bf16.bytes_of(to_row * width) as u64;
+        let to = self.to.add(to_row * width);
         Chunk { parts, staged, staged_bytes: end, arrangement: self.arrangement, to }
     }
 }

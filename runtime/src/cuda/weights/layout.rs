@@ -1,9 +1,9 @@
-//! Where each weight lies in the one allocation that holds them all. Pure.
+//! Place of each weight in the one allocation that holds them all. Pure.
 
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::model::ModelConfig;
 
-/// Every weight begins at a multiple of this, as an allocation of its own would.
+/// Every weight begins at a multiple of this, as a separate allocation would.
 const ALIGNMENT: usize = 256;
 /// Bytes of a bf16.
 const ELEMENT: usize = 2;

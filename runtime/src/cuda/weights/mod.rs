@@ -13,13 +13,14 @@ mod upload;
 
 use super::device::Device;
 use super::error::CudaError;
-use super::launch::{self, HeadTerms, RowOrder};
+use super::launch::{self, RowOrder};
 use super::memory::DeviceBuffer;
 use crate::backend::Progress;
 use crate::model::{Dtype, Model, ModelConfig};
-use cudarc::driver::sys::CUdeviceptr;
 use layout::Layout;
 use std::sync::Arc;
+use trail_ptx::DevicePtr;
+use trail_ptx::params::{HeadTerms, bf16};
 
 pub use supported::check_supported;
 pub use upload::UploadPool;
@@ -27,30 +28,30 @@ pub use upload::UploadPool;
 /// Weights in device memory, each where the kernels want it; freed with this.
 pub struct DeviceWeights {
     /// Token embeddings `[vocab, d]` bf16, row-major.
-    pub embed: CUdeviceptr,
+    pub embed: DevicePtr<bf16>,
     /// `[2 * layers + 1]` norms, `[d]` bf16 each: attention's and the MLP's of each layer, then the
     /// last.
-    pub norms: Vec<CUdeviceptr>,
+    pub norms: Vec<DevicePtr<bf16>>,
     /// The blocks, bottom up.
     pub layers: Vec<LayerAddresses>,
     /// Output projection `[vocab, d]`, in fragment order; its own copy where the file has none.
-    pub lm_head: CUdeviceptr,
+    pub lm_head: DevicePtr<bf16>,
     /// Bytes of device memory that all of it takes.
     pub bytes: usize,
     _memory: DeviceBuffer,
 }
 
 /// One block's matrices, bf16 in fragment order `[rows padded to 128, width padded to 256]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct LayerAddresses {
     /// Queries, keys and values stacked, in rotation pairs: `[q + 2 kv, d]`.
-    pub qkv: CUdeviceptr,
+    pub qkv: DevicePtr<bf16>,
     /// Output projection of attention: `[d, q]`.
-    pub o: CUdeviceptr,
+    pub o: DevicePtr<bf16>,
     /// Gate and up, eight rows of each in turn: `[2 ff, d]`.
-    pub gate_up: CUdeviceptr,
+    pub gate_up: DevicePtr<bf16>,
     /// Down projection: `[d, ff]`.
-    pub down: CUdeviceptr,
+    pub down: DevicePtr<bf16>,
     /// Bias and norms of the heads, where the family has them.
     pub terms: HeadTerms,
 }
@@ -93,13 +94,13 @@ impl DeviceWeights {
 
     /// The addresses of `layout` in `memory`.
     fn placed(layout: &Layout, memory: DeviceBuffer) -> DeviceWeights {
-        let at = |offset: &usize| memory.at() + *offset as u64;
+        let at = |offset: &usize| memory.device_ptr::<u8>().add(*offset).cast();
         let terms = |layer: usize| match layout.terms.get(layer) {
             None => HeadTerms::default(),
             Some([bias, q_norm, k_norm]) => HeadTerms {
-                bias: bias.as_ref().map_or(0, at),
-                q_norm: q_norm.as_ref().map_or(0, at),
-                k_norm: k_norm.as_ref().map_or(0, at),
+                bias: bias.as_ref().map_or(DevicePtr::NULL, at),
+                q_norm: q_norm.as_ref().map_or(DevicePtr::NULL, at),
+                k_norm: k_norm.as_ref().map_or(DevicePtr::NULL, at),
             },
         };
         let layer = |(index, [qkv, o, gate_up, down]): (usize, &[usize; 4])| LayerAddresses {
@@ -124,7 +125,7 @@ impl DeviceWeights {
     fn shuffle_embedding(&self, device: &Arc<Device>, model: &Model) -> Result<(), CudaError> {
         let (vocab, d) = (model.config.vocab_size, model.config.hidden_size);
         let queue = upload::queue(device)?;
-        let sources = [(self.embed, vocab), (0, 0), (0, 0)];
+        let sources = [(self.embed.cast(), vocab), Default::default(), Default::default()];
         let launch = launch::shuffle(Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head);
         queue.launch(&launch).and(device.synchronize())
     }

@@ -1,7 +1,7 @@
 //! The pool of threads that upload chunks to the device: from the file into pinned memory, by the
 //! copy engine to the device, and there into place.
 //!
-//! Each thread has a stream and two buffers of its own, so that no thread waits for another: while
+//! Each thread has its own stream and two buffers, so that no thread waits for another: while
 //! the copy engine empties one buffer the thread fills the other, and the copies and shuffles of
 //! all threads mix on the device.
 
@@ -9,7 +9,7 @@ use super::chunks::{Arrangement, Chunk, Part};
 use crate::backend::Progress;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::error::doing;
+use crate::cuda::error::driver_error;
 use crate::cuda::launch::{self, Sources};
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer, Priority};
 use crate::cuda::queue::Queue;
@@ -24,7 +24,7 @@ use std::thread;
 /// Values that are widened at a time: a multiple of every type's block.
 const WIDENED: usize = 256;
 
-/// Slots of a thread: one fills, one empties.
+/// Buffers of a thread: one fills, one empties.
 const BUFFERS: usize = 2;
 
 /// Size of the pool of upload threads.
@@ -143,9 +143,15 @@ impl Load<'_> {
             };
             let buffer = &mut worker.buffers[turn % BUFFERS];
             // After this nothing on the device uses the buffer any more.
-            buffer.free.synchronize().map_err(doing("waiting for a buffer of the weights"))?;
+            buffer
+                .free
+                .synchronize()
+                .map_err(driver_error("waiting for a buffer of the weights"))?;
             self.send(chunk, buffer, &worker.queue)?;
-            buffer.free.record(worker.queue.stream()).map_err(doing("recording an event"))?;
+            buffer
+                .free
+                .record(worker.queue.stream())
+                .map_err(driver_error("recording an event"))?;
             // The receiver is gone only if another thread has failed.
             let _ = sender.send(chunk.source_bytes());
         }
@@ -165,13 +171,14 @@ impl Load<'_> {
         }
         let copy = |to, bytes| {
             let copied = queue.copy_to_device(to, &buffer.pinned, 0..bytes);
-            copied.map_err(doing("copying weights to the device"))
+            copied.map_err(driver_error("copying weights to the device"))
         };
         match chunk.arrangement {
             Arrangement::Rows => copy(chunk.to, bf16_bytes(&chunk.parts[0])),
             Arrangement::Fragments { order, width } => {
-                copy(buffer.staging.at(), chunk.staged_bytes)?;
-                let source = |part: &Part| (buffer.staging.at() + part.offset as u64, part.rows);
+                copy(buffer.staging.device_ptr(), chunk.staged_bytes)?;
+                let staging = buffer.staging.device_ptr();
+                let source = |part: &Part| (staging.add(part.offset), part.rows);
                 let sources: Sources = chunk.parts.each_ref().map(source);
                 // The copy above brings the sources, in the same stream; the destination has the
                 // rows, padded, and no other chunk writes there.

@@ -1,7 +1,8 @@
 //! A paged cache with requests in it, on both sides.
 
 use half::bf16;
-use trail_runtime::cuda::launch::{KvView, PoolMap};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{PagedKv, TensorMap};
 use trail_runtime::cuda::plan::attention::Heads;
 use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
 
@@ -35,7 +36,7 @@ pub(crate) struct DeviceCache {
 }
 
 impl Cache {
-    /// `forgotten[slot]` blocks at each request's begin are gone: no kernel may look there.
+    /// `forgotten[batch_idx]` blocks at each request's begin are gone: no kernel may look there.
     pub(crate) fn new(
         chance: &mut Chance,
         heads: Heads,
@@ -57,21 +58,21 @@ impl Cache {
             max_blocks,
             block_stride,
         };
-        for (slot, &length) in lengths.iter().enumerate() {
-            for block in forgotten[slot]..length.div_ceil(BLOCK_TOKENS) {
-                cache.table[slot * max_blocks + block] = free.pop().unwrap() as i32;
+        for (batch_idx, &length) in lengths.iter().enumerate() {
+            for block in forgotten[batch_idx]..length.div_ceil(BLOCK_TOKENS) {
+                cache.table[batch_idx * max_blocks + block] = free.pop().unwrap() as i32;
             }
-            for token in forgotten[slot] * BLOCK_TOKENS..length {
-                cache.write(chance, slot, token);
+            for token in forgotten[batch_idx] * BLOCK_TOKENS..length {
+                cache.write(chance, batch_idx, token);
             }
         }
         cache
     }
 
-    fn write(&mut self, chance: &mut Chance, slot: usize, token: usize) {
+    fn write(&mut self, chance: &mut Chance, batch_idx: usize, token: usize) {
         for kind in 0..2 {
             for kv_head in 0..self.heads.kv_heads {
-                let at = self.place(slot, token, kind, kv_head);
+                let at = self.place(batch_idx, token, kind, kv_head);
                 let values = chance.bf16s(self.heads.head_dim, 2.0);
                 self.pool[at..at + values.len()].copy_from_slice(&values);
             }
@@ -82,8 +83,8 @@ impl Cache {
         LAYER * 2 * self.heads.kv_heads * BLOCK_TOKENS * self.heads.head_dim
     }
 
-    fn place(&self, slot: usize, token: usize, kind: usize, kv_head: usize) -> usize {
-        let block = self.table[slot * self.max_blocks + token / BLOCK_TOKENS] as usize;
+    fn place(&self, batch_idx: usize, token: usize, kind: usize, kv_head: usize) -> usize {
+        let block = self.table[batch_idx * self.max_blocks + token / BLOCK_TOKENS] as usize;
         let tile = (kind * self.heads.kv_heads + kv_head) * BLOCK_TOKENS + token % BLOCK_TOKENS;
         block * self.block_stride + self.layer_offset() + tile * self.heads.head_dim
     }
@@ -91,14 +92,15 @@ impl Cache {
     /// Keys (0) or values (1) of the tokens that a row at `position` attends to, oldest first.
     pub(crate) fn attended(
         &self,
-        slot: usize,
+        batch_idx: usize,
         position: usize,
         kind: usize,
         kv_head: usize,
     ) -> Vec<&[bf16]> {
         let oldest = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        let row =
-            |token| &self.pool[self.place(slot, token, kind, kv_head)..][..self.heads.head_dim];
+        let row = |token| {
+            &self.pool[self.place(batch_idx, token, kind, kv_head)..][..self.heads.head_dim]
+        };
         (oldest..=position).map(row).collect()
     }
 
@@ -117,18 +119,19 @@ impl Cache {
 
 impl DeviceCache {
     /// How Hopper's copy engine reads it.
-    pub(crate) fn map(&mut self, bench: &Bench, heads: Heads) -> PoolMap {
-        PoolMap::new(self.pool.at(bench), self.elements, heads.head_dim).unwrap()
+    pub(crate) fn map(&mut self, bench: &Bench, heads: Heads) -> TensorMap {
+        launch::pool_map(self.pool.at(bench), self.elements, heads.head_dim).unwrap()
     }
 
-    pub(crate) fn view(&mut self, bench: &Bench) -> KvView {
-        KvView {
+    pub(crate) fn view(&mut self, bench: &Bench) -> PagedKv {
+        PagedKv {
             pool: self.pool.at(bench),
             block_table: self.table.at(bench),
-            block_stride: self.block_stride,
-            layer_offset: self.layer_offset,
-            max_blocks: self.max_blocks,
-            window: self.window,
+            block_stride: self.block_stride as i64,
+            layer_offset: self.layer_offset as i64,
+            max_blocks: self.max_blocks as i32,
+            window: launch::window(self.window),
+            ..PagedKv::default()
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::reference;
 use half::bf16;
-use trail_runtime::cuda::launch::{DecodeRows, attention_decode, attention_rung};
+use trail_runtime::cuda::launch::{Launch, attention_decode};
+use trail_runtime::cuda::params::DecodeAttentionParams;
 use trail_runtime::cuda::plan::attention::{self, DecodePlan, Heads};
 use trail_runtime::cuda::plan::bench::ladder;
 use trail_test_support::cuda::{Address, Bench, Chance};
@@ -26,10 +27,10 @@ pub(crate) enum Kernel {
 
 impl Case {
     pub(crate) fn random(chance: &mut Chance, longest: usize) -> Case {
-        let most = if chance.below(3) == 0 { 32 } else { 8 };
+        let max_group = if chance.below(3) == 0 { 32 } else { 8 };
         let heads = Heads {
             kv_heads: 1 + chance.below(3),
-            group: 1 + chance.below(most),
+            group: 1 + chance.below(max_group),
             head_dim: [64, 128][chance.below(2)],
         };
         let length = |chance: &mut Chance| match chance.below(6) {
@@ -48,7 +49,7 @@ impl Case {
 /// Runs the case twice and holds both answers against the reference and each other.
 pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Kernel) {
     let Case { heads, window, ref rows, splits } = *case;
-    // Row i is slot `order[i]`: rows and slots are different things.
+    // Row i is batch_idx `order[i]`: rows and batch slots are different things.
     let order = chance.permutation(rows.len());
     let mut lengths = vec![0; rows.len()];
     for (row, length) in rows.iter().enumerate() {
@@ -60,8 +61,11 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
         .collect();
     let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
     let queries = chance.bf16s(rows.len() * heads.row(), 2.0);
-    let slot: Vec<i32> =
-        rows.iter().zip(&order).map(|(length, &slot)| length.map_or(-1, |_| slot as i32)).collect();
+    let batch_idx: Vec<i32> = rows
+        .iter()
+        .zip(&order)
+        .map(|(length, &batch_idx)| length.map_or(-1, |_| batch_idx as i32))
+        .collect();
     let position: Vec<i32> =
         rows.iter().map(|length| length.map_or(0x0fff_ffff, |length| length as i32 - 1)).collect();
     let context = lengths.iter().max().copied().unwrap_or(1).max(1);
@@ -72,7 +76,7 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
         plan: &plan,
         kernel,
         queries: &queries,
-        slot: &slot,
+        batch_idx: &batch_idx,
         position: &position,
     };
     let runs: Vec<Vec<bf16>> = [true, false].map(|guarded| launch(bench, &step, guarded)).to_vec();
@@ -107,7 +111,7 @@ pub(crate) fn check(bench: &Bench, chance: &mut Chance, case: &Case, kernel: Ker
 /// Holds one row's answer against the reference.
 pub(crate) fn compare(
     cache: &Cache,
-    slot: usize,
+    batch_idx: usize,
     position: usize,
     queries: &[bf16],
     out: &[bf16],
@@ -115,8 +119,8 @@ pub(crate) fn compare(
 ) {
     let Heads { kv_heads, group, head_dim } = cache.heads;
     for kv_head in 0..kv_heads {
-        let keys = cache.attended(slot, position, 0, kv_head);
-        let values = cache.attended(slot, position, 1, kv_head);
+        let keys = cache.attended(batch_idx, position, 0, kv_head);
+        let values = cache.attended(batch_idx, position, 1, kv_head);
         for head in kv_head * group..(kv_head + 1) * group {
             let at = head * head_dim..(head + 1) * head_dim;
             let answer = reference::attention(&queries[at.clone()], &keys, &values);
@@ -138,15 +142,15 @@ struct Step<'a> {
     plan: &'a DecodePlan,
     kernel: Kernel,
     queries: &'a [bf16],
-    slot: &'a [i32],
+    batch_idx: &'a [i32],
     position: &'a [i32],
 }
 
 fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
-    let Step { cache, plan, kernel, queries, slot, position } = *step;
+    let Step { cache, plan, kernel, queries, batch_idx, position } = *step;
     let mut device = cache.upload(bench);
-    let (mut q, mut slot, mut position) =
-        (bench.input(queries), bench.input(slot), bench.input(position));
+    let (mut q, mut batch_idx, mut position) =
+        (bench.input(queries), bench.input(batch_idx), bench.input(position));
     let mut out = bench.output(queries.len() * 2);
     // Once guarded and poisoned, once as unwritten memory: a stray write is found here, a
     // stray read there.
@@ -160,22 +164,23 @@ fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
         (raw_out.at(bench), raw_sums.at(bench))
     };
     let mut tile_counters = bench.changed(&vec![0u32; plan.tile_counters]);
-    let view = device.view(bench);
-    let rows = DecodeRows {
+    let params = DecodeAttentionParams {
+        kv: device.view(bench),
         q: q.at(bench),
         position: position.at(bench),
-        batch_idx: slot.at(bench),
+        batch_idx: batch_idx.at(bench),
         out: out.at(bench),
         partial_out,
         partial_sums,
         tile_counters: tile_counters.at(bench),
+        ..DecodeAttentionParams::default()
     };
+    let launch = attention_decode(plan, params);
     let launch = match kernel {
-        Kernel::Fast => attention_decode(plan, &view, &rows),
+        Kernel::Fast => launch,
         Kernel::Rung(number) => {
             let [.., z] = plan.launch.grid;
-            let rung = ladder::attention(number, z as usize, plan.heads, 1);
-            attention_rung(&rung, plan, &view, &rows)
+            Launch { plan: ladder::attention(number, z as usize, plan.heads, 1), ..launch }
         }
     };
     // SAFETY: all buffers are as large as the plan says, and live until the reads below have

@@ -70,7 +70,7 @@ fn rungs_of_the_ladder_are_their_reference() {
     }
 }
 
-/// Chunks that fill no tile, over contexts of any length, in any company.
+/// Chunks that fill no tile, over contexts of any length, beside any other requests.
 #[test]
 fn prefill_is_its_reference() {
     prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, None);
@@ -107,8 +107,8 @@ fn wgmma_prefill_masks_at_every_residue_of_the_context() {
     prefill::every_residue(&bench, prefill::Kernel::Wgmma);
 }
 
-/// Contexts cut into splits, in any company, with and without a window: rows that see nothing of a
-/// split, and splits that only some rows of a tile see.
+/// Contexts cut into splits, beside any other requests, with and without a window: rows that
+/// see nothing of a split, and splits that only some rows of a tile see.
 #[test]
 fn split_prefill_is_its_reference() {
     prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Some(1));

@@ -3,9 +3,8 @@
 use super::cache::{BLOCK_TOKENS, Cache};
 use super::decode::compare;
 use half::bf16;
-use trail_runtime::cuda::launch::{
-    PrefillRows, attention_merge, attention_prefill, attention_wgmma,
-};
+use trail_runtime::cuda::launch::{attention_merge, attention_prefill, attention_wgmma};
+use trail_runtime::cuda::params::{PrefillAttentionParams, WgmmaAttentionParams};
 use trail_runtime::cuda::plan::attention::split::PrefillSplit;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 use trail_runtime::cuda::plan::{Chip, hopper};
@@ -64,16 +63,16 @@ pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, units: Units) {
     check(bench, &mut chance, heads, None, &[(20, Some(4076))], (kernel, units));
 }
 
-/// Requests of one launch with different numbers of splits, of which some stay whole: those have
+/// Requests of one launch with different numbers of splits. Some stay whole: those have
 /// the bits of a launch without splits.
 pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
     let mut chance = Chance(18);
     for (head_dim, group) in [(64, 4), (128, 7), (128, 1)] {
         let heads = Heads { kv_heads: 2, group, head_dim };
-        let run = |first_row, rows, slot, context| PrefillSegment {
+        let run = |first_row, rows, batch_idx, context| PrefillSegment {
             first_row,
             rows,
-            batch_idx: Some(slot),
+            batch_idx: Some(batch_idx),
             context,
         };
         let runs = [run(0, 40, 2, 700), run(40, 3, 0, 333), run(43, 30, 1, 20)];
@@ -85,10 +84,17 @@ pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
             for run in &runs {
                 for row in run.first_row..run.first_row + run.rows {
                     let at = row * heads.row()..(row + 1) * heads.row();
-                    let (slot, position) =
+                    let (batch_idx, position) =
                         (run.batch_idx.unwrap(), run.context + row - run.first_row);
                     let what = format!("{kernel:?}, {units} units, row {row} of {run:?}");
-                    compare(&cache, slot, position, &queries[at.clone()], &cut[at.clone()], &what);
+                    compare(
+                        &cache,
+                        batch_idx,
+                        position,
+                        &queries[at.clone()],
+                        &cut[at.clone()],
+                        &what,
+                    );
                     let is_whole = run.context + run.rows <= 64;
                     assert!(!is_whole || bits(&whole[at.clone()]) == bits(&cut[at]), "{what}");
                 }
@@ -131,16 +137,16 @@ pub(crate) fn check(
     let mut runs = Vec::new();
     // A decode row before the first run, and one between any two: no run may touch it.
     let mut row = 1;
-    for (&(rows, context), &slot) in chunks.iter().zip(&order) {
+    for (&(rows, context), &batch_idx) in chunks.iter().zip(&order) {
         if let Some(context) = context {
-            lengths[slot] = context + rows;
-            forgotten[slot] =
+            lengths[batch_idx] = context + rows;
+            forgotten[batch_idx] =
                 window.map_or(0, |window| (context + 1).saturating_sub(window) / BLOCK_TOKENS);
         }
         runs.push(PrefillSegment {
             first_row: row,
             rows,
-            batch_idx: context.map(|_| slot),
+            batch_idx: context.map(|_| batch_idx),
             context: context.unwrap_or(0),
         });
         row += rows + 1;
@@ -153,7 +159,7 @@ pub(crate) fn check(
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
         let run = runs.iter().find(|run| (run.first_row..run.first_row + run.rows).contains(&row));
-        let Some((run, slot)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
+        let Some((run, batch_idx)) = run.and_then(|run| Some((run, run.batch_idx?))) else {
             assert!(
                 out.iter().all(|value| value.to_bits() == 0xffff),
                 "row {row} is in no run and was written"
@@ -164,7 +170,7 @@ pub(crate) fn check(
         let query = &queries[row * heads.row()..][..heads.row()];
         compare(
             &cache,
-            slot,
+            batch_idx,
             position,
             query,
             out,
@@ -196,21 +202,20 @@ fn launch(
     let (mut runs, mut tiles) =
         (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
     let [mut partial_out, mut partial_sums] = workspace.map(|floats| bench.raw(floats * 4));
-    let view = device.view(bench);
-    let buffers = PrefillRows {
+    let base = PrefillAttentionParams {
+        kv: device.view(bench),
         q: q.at(bench),
         segments: runs.at(bench),
         tiles: tiles.at(bench),
-        tile_count,
         out: out.at(bench),
-        split,
         partial_out: partial_out.at(bench),
         partial_sums: partial_sums.at(bench),
+        ..PrefillAttentionParams::default()
     };
     let launched = match kernel {
         Kernel::Portable => {
             let plan = attention::prefill(heads, &split, tile_count, rows, rows);
-            let launch = attention_prefill(&plan, heads, &view, &buffers);
+            let launch = attention_prefill(&plan, heads, &split, base);
             // SAFETY: all buffers are as large as the runs say, and live until the read below has
             // waited.
             unsafe { bench.device.launch(&bench.stream, &launch) }
@@ -219,14 +224,15 @@ fn launch(
             // Few blocks, so that each has several works.
             let few = Chip { multiprocessors: BLOCKS, ..*chip };
             let plan = hopper::attention::prefill(&few, heads, &split, tile_count, rows, rows);
-            let plan = plan.unwrap();
-            let launch = attention_wgmma(&plan, heads, &device.map(bench, heads), &view, &buffers);
+            let (pool, tile_count) = (device.map(bench, heads), tile_count as i32);
+            let params = WgmmaAttentionParams { pool, base, tile_count, reserved: [0; 3] };
+            let launch = attention_wgmma(&plan.unwrap(), heads, &split, params);
             // SAFETY: as above.
             unsafe { bench.device.launch(&bench.stream, &launch) }
         }
     };
     launched.unwrap();
-    if let Some(merge) = attention_merge(heads, &view, &buffers) {
+    if let Some(merge) = attention_merge(heads, &split, base) {
         // SAFETY: as above.
         unsafe { bench.device.launch(&bench.stream, &merge) }.unwrap();
     }

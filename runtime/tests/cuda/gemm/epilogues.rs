@@ -3,8 +3,11 @@
 
 use super::product::{Case, EPS, Setup};
 use half::bf16;
+use trail_ptx::DevicePtr;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::cuda::launch::{self, QkvOutput, ResidualOutput};
+use trail_runtime::cuda::launch;
+use trail_runtime::cuda::params::{self, LogitsParams, QkvParams, ResidualParams, SwigluParams};
+use trail_runtime::cuda::params::{WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams};
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan};
 use trail_runtime::model::{RopeConfig, RopeScaling};
 use trail_test_support::cuda::{Address, Bench, Buffer, Chance, Output};
@@ -52,11 +55,12 @@ fn twice<T: PartialEq>(setup: &Setup, mut launch: impl FnMut(&GemmPlan) -> T) ->
 fn logits(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup =
         Setup::new(bench, chance, case, |padded| reference::plain_order(case.features, padded));
-    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
+    let (gemm, scale) = (setup.operands(bench), setup.row_scale(bench));
     let padded = setup.plan.features;
     let found = twice(&setup, |plan| {
         let mut out = bench.output(case.rows * padded * 4);
-        let launch = launch::logits(plan, &operands, &norm, out.at(bench));
+        let params = LogitsParams { gemm, scale, logits: out.at(bench) };
+        let launch = launch::logits(plan, params);
         // SAFETY: all buffers are as large as the plan says and live until the read below.
         unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         bench.read::<u32>(&out)
@@ -74,24 +78,25 @@ fn swiglu(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let ff = case.features / 2;
     let mut setup =
         Setup::new(bench, chance, case, |padded| reference::alternating_order(ff, padded));
-    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
+    let (gemm, scale) = (setup.operands(bench), setup.row_scale(bench));
     let found = twice(&setup, |plan| {
         let mut out = bench.output(case.rows * ff * 2);
+        let base = SwigluParams { gemm, scale, out: out.at(bench), ..SwigluParams::default() };
         // SAFETY: as above.
         unsafe {
-            let to = out.at(bench);
             let (device, stream) = (&bench.device, &bench.stream);
-            match &setup.device.map {
-                None => device.launch(stream, &launch::swiglu(plan, &operands, &norm, to)),
-                Some(map) => {
-                    device.launch(stream, &launch::wgmma_swiglu(plan, map, &operands, &norm, to))
+            match setup.device.map {
+                None => device.launch(stream, &launch::swiglu(plan, base)),
+                Some(x) => {
+                    let params = WgmmaSwigluParams { x, base };
+                    device.launch(stream, &launch::wgmma_swiglu(plan, params))
                 }
             }
             .unwrap();
         }
         bench.read::<u16>(&out)
     });
-    let found: Vec<bf16> = found.into_iter().map(bf16::from_bits).collect();
+    let found = halves(&found);
     for row in 0..case.rows {
         let expected = reference::swiglu(setup.row(row), &setup.w, setup.scale(row));
         compare("swiglu", &setup, row, &expected, wide(&found[row * ff..][..ff]));
@@ -105,33 +110,36 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     let mut setup = Setup::new(bench, chance, case, |padded| reference::plain_order(d, padded));
     let h: Vec<f32> = (0..rows * d).map(|_| chance.unit() * 3.0).collect();
     let gamma = chance.bf16s(d, 1.5);
-    // A third of the rows is tapped, each into a stage row of its own.
+    // A third of the rows is tapped, each into its own stage row.
     let places = chance.permutation(rows);
     let tapped = |row: usize| chance_third(row).then(|| places[row]);
     let tap_row: Vec<i32> = (0..rows).map(|row| tapped(row).map_or(-1, |at| at as i32)).collect();
     let (mut gamma_on, mut tap_row_on) = (bench.input(&gamma), bench.input(&tap_row));
-    let operands = setup.operands(bench);
+    let gemm = setup.operands(bench);
     let parts = setup.plan.features / 128;
     let found = twice(&setup, |plan| {
         let mut h_on = bench.changed(&h);
         let mut x_next = bench.output(rows * d * 2);
         let mut ss = bench.output(rows * parts * 4);
         let mut tap = bench.output(rows * d * 2);
-        let to = ResidualOutput {
+        let base = ResidualParams {
+            gemm,
             h: h_on.at(bench),
             gamma: gamma_on.at(bench),
             x_next: x_next.at(bench),
             ss: ss.at(bench),
             tap_row: tap_row_on.at(bench),
             tap: tap.at(bench),
+            ..ResidualParams::default()
         };
         // SAFETY: as above.
         unsafe {
             let (device, stream) = (&bench.device, &bench.stream);
-            match &setup.device.map {
-                None => device.launch(stream, &launch::residual(plan, &operands, &to)),
-                Some(map) => {
-                    device.launch(stream, &launch::wgmma_residual(plan, map, &operands, &to))
+            match setup.device.map {
+                None => device.launch(stream, &launch::residual(plan, base)),
+                Some(x) => {
+                    let params = WgmmaResidualParams { x, base };
+                    device.launch(stream, &launch::wgmma_residual(plan, params))
                 }
             }
             .unwrap();
@@ -145,7 +153,6 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
             .collect()
     };
     let (h_found, ss_found) = (floats(&found.0), floats(&found.2));
-    let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();
     let (x_found, tap_found) = (halves(&found.1), halves(&found.3));
     for row in 0..rows {
         let expected = reference::residual(setup.row(row), &setup.w, &h[row * d..][..d], &gamma);
@@ -167,6 +174,10 @@ fn residual(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     setup.plan.launch.kernel
 }
 
+fn halves(bits: &[u16]) -> Vec<bf16> {
+    bits.iter().map(|&bits| bf16::from_bits(bits)).collect()
+}
+
 /// Every third row.
 fn chance_third(row: usize) -> bool {
     row % 3 == 1
@@ -175,7 +186,7 @@ fn chance_third(row: usize) -> bool {
 /// Where the rows of a step live: block tables in random order, a few padding rows.
 struct Pages {
     position: Vec<i32>,
-    slot: Vec<i32>,
+    batch_idx: Vec<i32>,
     table: Vec<i32>,
     max_blocks: usize,
     blocks: usize,
@@ -185,34 +196,28 @@ impl Pages {
     fn new(chance: &mut Chance, case: &Case) -> Pages {
         let max_blocks = case.positions.div_ceil(BLOCK_TOKENS);
         let blocks = case.rows + 3;
-        // One block of the pool a row, all different; rows of one slot would do as well, but could
-        // collide.
+        // One block of the pool a row, all different; rows of one batch slot would do as well, but
+        // could collide.
         let free = chance.permutation(blocks);
         let mut table = vec![-7; case.rows * max_blocks];
-        let (mut position, mut slot) = (Vec::new(), Vec::new());
+        let (mut position, mut batch_idx) = (Vec::new(), Vec::new());
         for row in 0..case.rows {
             let at = case.positions - 1 - chance.below(case.positions.min(5000));
             position.push(at as i32);
-            slot.push(if row % 5 == 3 { -1 } else { row as i32 });
+            batch_idx.push(if row % 5 == 3 { -1 } else { row as i32 });
             table[row * max_blocks + at / BLOCK_TOKENS] = free[row] as i32;
         }
-        Pages { position, slot, table, max_blocks, blocks }
+        Pages { position, batch_idx, table, max_blocks, blocks }
     }
 }
 
-fn launch_qkv(
-    bench: &Bench,
-    (setup, plan): (&Setup, &GemmPlan),
-    operands: &launch::Operands,
-    norm: &launch::Norm,
-    to: &QkvOutput,
-) {
+fn launch_qkv(bench: &Bench, setup: &Setup, plan: &GemmPlan, base: QkvParams) {
     let (device, stream) = (&bench.device, &bench.stream);
     // SAFETY: all buffers are as large as the plan says; the caller reads the outputs, which waits.
     unsafe {
-        match &setup.device.map {
-            None => device.launch(stream, &launch::qkv(plan, operands, norm, to)),
-            Some(map) => device.launch(stream, &launch::wgmma_qkv(plan, map, operands, norm, to)),
+        match setup.device.map {
+            None => device.launch(stream, &launch::qkv(plan, base)),
+            Some(x) => device.launch(stream, &launch::wgmma_qkv(plan, WgmmaQkvParams { x, base })),
         }
     }
     .unwrap();
@@ -241,12 +246,12 @@ fn addresses(
     bench: &Bench,
     terms: &reference::HeadTerms,
     buffers: &mut [Buffer; 3],
-) -> launch::HeadTerms {
+) -> params::HeadTerms {
     let [bias, q_norm, k_norm] = buffers;
     let at = |vector: &[bf16], buffer: &mut Buffer| {
-        if vector.is_empty() { 0 } else { buffer.at(bench) }
+        if vector.is_empty() { DevicePtr::NULL } else { buffer.at(bench) }
     };
-    launch::HeadTerms {
+    params::HeadTerms {
         bias: at(&terms.bias, bias),
         q_norm: at(&terms.q_norm, q_norm),
         k_norm: at(&terms.k_norm, k_norm),
@@ -264,48 +269,48 @@ fn qkv(bench: &Bench, chance: &mut Chance, case: &Case) -> &'static str {
     // Layer 1 of 3.
     let layer = 2 * kv_heads * BLOCK_TOKENS * head_dim;
     let (block_stride, layer_offset) = (3 * layer, layer);
-    let (operands, norm) = (setup.operands(bench), setup.norm(bench));
-    let mut on = [&pages.position, &pages.slot, &pages.table].map(|data| bench.input(data));
+    let (gemm, scale) = (setup.operands(bench), setup.row_scale(bench));
+    let mut on = [&pages.position, &pages.batch_idx, &pages.table].map(|data| bench.input(data));
     let mut rope_freqs = bench.input(&launch::rope_freqs(&frequencies));
     let terms = head_terms(chance, case, EPS);
     let mut vectors = [&terms.bias, &terms.q_norm, &terms.k_norm].map(|vector| bench.input(vector));
     let (q_found, kv_found) = twice(&setup, |plan| {
         let mut q = bench.output(case.rows * heads * head_dim * 2);
         let mut kv = bench.output(pages.blocks * block_stride * 2);
-        let [position, slot, table] = &mut on;
-        let to = QkvOutput {
+        let [position, batch_idx, table] = &mut on;
+        let base = QkvParams {
+            gemm,
+            scale,
             q: q.at(bench),
             kv_pool: kv.at(bench),
             position: position.at(bench),
-            batch_idx: slot.at(bench),
+            batch_idx: batch_idx.at(bench),
             block_table: table.at(bench),
             rope_freqs: rope_freqs.at(bench),
             terms: addresses(bench, &terms, &mut vectors),
-            block_stride,
-            layer_offset,
-            max_blocks: pages.max_blocks,
-            heads,
-            kv_heads,
-            head_dim,
+            block_stride: block_stride as i64,
+            layer_offset: layer_offset as i64,
+            max_blocks: pages.max_blocks as i32,
+            heads: heads as i32,
+            kv_heads: kv_heads as i32,
+            head_dim: head_dim as i32,
         };
-        launch_qkv(bench, (&setup, plan), &operands, &norm, &to);
+        launch_qkv(bench, &setup, plan, base);
         (bench.read::<u16>(&q), bench.read::<u16>(&kv))
     });
-    let halves = |bits: &[u16]| bits.iter().map(|&bits| bf16::from_bits(bits)).collect::<Vec<_>>();
     let (q_found, mut kv_found) = (halves(&q_found), halves(&kv_found));
     for row in 0..case.rows {
         let q_row = &q_found[row * heads * head_dim..][..heads * head_dim];
-        if pages.slot[row] < 0 {
+        if pages.batch_idx[row] < 0 {
             assert!(is_untouched(q_row), "padding row {row}: q written");
             continue;
         }
         let position = pages.position[row] as usize;
-        let shape = (heads, kv_heads, head_dim);
         let expected = reference::qkv(
             setup.row(row),
             &setup.w,
             setup.scale(row),
-            shape,
+            (heads, kv_heads, head_dim),
             &terms,
             position,
             &frequencies,

@@ -7,6 +7,7 @@ mod shuffle;
 
 use product::{Case, Family};
 use std::collections::BTreeSet;
+use trail_runtime::cuda::params::{LogitsParams, SwigluParams};
 use trail_runtime::cuda::plan::bench::ladder::Rung;
 use trail_runtime::cuda::plan::gemm::{Epilogue, Product};
 use trail_runtime::cuda::{launch, plan};
@@ -275,20 +276,19 @@ fn errors_name_kernel_shapes_and_code() {
     let bench = cuda::Bench::open();
     let product = Product { epilogue: Epilogue::Logits, rows: 3, features: 128, width: 256 };
     let plan = plan::gemm::gemm(bench.device.chip(), product);
-    let nowhere = launch::Operands { x: 0, w: 0, row_list: 0, partials: 0, tile_counters: 0 };
-    let norm = launch::Norm { ss: 0, parts: 1, width: 256, eps: 1e-5 };
     let (device, stream) = (&bench.device, &bench.stream);
 
     let impossible = plan::LaunchPlan { block: 2048, ..plan.launch };
     let refused = plan::gemm::GemmPlan { launch: impossible, ..plan };
     // SAFETY: no device takes blocks of 2048 threads: nothing runs.
-    let error = unsafe { device.launch(stream, &launch::logits(&refused, &nowhere, &norm, 0)) };
+    let error =
+        unsafe { device.launch(stream, &launch::logits(&refused, LogitsParams::default())) };
     let text = error.unwrap_err().to_string();
     assert!(text.contains("skinny_logits_8(rows=3 features=128 width=256)"), "{text}");
     assert!(text.contains("CUDA_ERROR_INVALID_VALUE (1)"), "{text}");
 
     // SAFETY: the struct is not the kernel's: nothing runs.
-    let error = unsafe { device.launch(stream, &launch::swiglu(&plan, &nowhere, &norm, 0)) };
+    let error = unsafe { device.launch(stream, &launch::swiglu(&plan, SwigluParams::default())) };
     let text = error.unwrap_err().to_string();
     assert!(text.ends_with("takes LogitsParams, was given SwigluParams"), "{text}");
 }

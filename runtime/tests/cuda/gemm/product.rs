@@ -1,7 +1,9 @@
 //! A random product on the device: operands, plan, workspace.
 
 use half::bf16;
-use trail_runtime::cuda::launch::{ActivationMap, Norm, Operands};
+use trail_ptx::DevicePtr;
+use trail_runtime::cuda::launch::activation_map;
+use trail_runtime::cuda::params::{GemmOperands, RowScale, TensorMap};
 use trail_runtime::cuda::plan::bench::ladder::{self, Rung};
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
 use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
@@ -94,7 +96,7 @@ pub(crate) struct DeviceSide {
     pub(crate) tile_counters: Buffer,
     ss: Buffer,
     /// Of `x`, for Hopper's kernels.
-    pub(crate) map: Option<ActivationMap>,
+    pub(crate) map: Option<TensorMap>,
 }
 
 pub(crate) const EPS: f32 = 1e-5;
@@ -139,7 +141,7 @@ impl Setup {
         let fragments = reference::fragment_order(&w, &order(plan.features), plan.width);
         let mut x_on = bench.input(&x.data);
         let map = matches!(case.family, Family::Group | Family::Clusters)
-            .then(|| ActivationMap::new(x_on.at(bench), rows, width).unwrap());
+            .then(|| activation_map(x_on.at(bench), rows, width).unwrap());
         let device = DeviceSide {
             x: x_on,
             w: bench.input(&fragments),
@@ -152,19 +154,20 @@ impl Setup {
         Setup { plan, second, x, w, source, ss, parts, device }
     }
 
-    pub(crate) fn operands(&mut self, bench: &Bench) -> Operands {
-        Operands {
+    pub(crate) fn operands(&mut self, bench: &Bench) -> GemmOperands {
+        GemmOperands {
             x: self.device.x.at(bench),
             w: self.device.w.at(bench),
-            row_list: self.device.row_list.as_mut().map_or(0, |list| list.at(bench)),
+            row_list: self.device.row_list.as_mut().map_or(DevicePtr::NULL, |list| list.at(bench)),
             partials: self.device.partials.at(bench),
             tile_counters: self.device.tile_counters.at(bench),
+            ..GemmOperands::default()
         }
     }
 
-    pub(crate) fn norm(&mut self, bench: &Bench) -> Norm {
-        let width = self.x.width;
-        Norm { ss: self.device.ss.at(bench), parts: self.parts, width, eps: EPS }
+    pub(crate) fn row_scale(&mut self, bench: &Bench) -> RowScale {
+        let (parts, width) = (self.parts as i32, self.x.width as i32);
+        RowScale { ss: self.device.ss.at(bench), parts, width, eps: EPS, reserved: 0 }
     }
 
     /// Activations of row `row` of the product.

@@ -33,7 +33,7 @@ fn check(dtype: Dtype, rows: &[usize], width: usize, order: RowOrder) {
 
     let row_bytes = stored.len() / total;
     let mut begin = 0;
-    let mut sources = [(0, 0); 3];
+    let mut sources = launch::Sources::default();
     let mut buffers = Vec::new();
     for (source, &count) in sources.iter_mut().zip(rows) {
         let mut buffer = bench.input(&stored[begin * row_bytes..][..count * row_bytes]);

@@ -4,13 +4,13 @@
 mod reference;
 
 use trail_runtime::backend::Sampled;
-use trail_runtime::cuda::launch::{self, RowPlace, SamplerBuffers, row_sampling};
-use trail_runtime::cuda::params::RowSampled;
+use trail_runtime::cuda::launch::{self, Launch, row_sampling};
+use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
-use trail_test_support::cuda::{Address, Bench, Chance};
+use trail_test_support::cuda::{Address, Bench, Chance, Output};
 
-/// Bytes of a row's choice, and what they are stamped with.
+/// Bytes of a row's result, and the step that they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
 const STEP_SEQ: u32 = 0x89ab_cdef;
 
@@ -103,8 +103,8 @@ fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
 
 fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
     // Some ids lie outside the vocabulary: those are ignored.
-    let mut tokens = |most: usize| -> Vec<u32> {
-        let count = chance.below(most);
+    let mut tokens = |max: usize| -> Vec<u32> {
+        let count = chance.below(max);
         (0..count).map(|_| chance.below(vocab + 2) as u32).collect()
     };
     let (prompt, generated) = (tokens(60), tokens(40));
@@ -132,18 +132,18 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let mut row_samplings = Vec::new();
     let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
     for (row, case) in cases.iter().enumerate() {
-        // Logits lie in the opposite order of the rows.
+        // Logits are in the opposite order of the rows.
         let logits_row = rows - 1 - row;
         if let Some(given) = &case.logits {
             logits[logits_row * stride..][..vocab].copy_from_slice(given);
         }
-        let place = RowPlace {
-            row: case.logits.as_ref().map(|_| logits_row),
-            token_counts_row: Some(row),
-            batch_idx: rows + 1 - row,
+        row_samplings.push(RowSampling {
+            row: case.logits.as_ref().map_or(-1, |_| logits_row as i32),
+            token_counts_row: row as i32,
+            batch_idx: (rows + 1 - row) as i32,
             position: case.position,
-        };
-        row_samplings.push(row_sampling(&case.params, place));
+            ..row_sampling(&case.params)
+        });
         jobs.extend([
             row as i32,
             tokens.len() as i32,
@@ -154,10 +154,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     }
     jobs.extend([-1, 0, 0, 0]);
     let plan = plan::sampling::sampling(rows, vocab, team);
-    let counts_plan = plan::sampling::token_counts(rows + 1, tokens.len(), vocab);
     let (mut logits, mut row_sampling) =
         (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
-    let (mut tokens, mut jobs) = (bench.input(&tokens), bench.input(&jobs));
     let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
     let (mut sums, mut sampled) = (bench.raw(5 * plan.sums * 4), bench.output(rows * SAMPLED));
     let (mut team_sums, mut band) = (bench.raw(plan.team_sums * 4), bench.raw(plan.band * 8));
@@ -167,13 +165,13 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let mut band_count = bench.changed(&vec![0u32; rows]);
     // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
-    let buffers = SamplerBuffers {
+    let params = SampleParams {
         logits: logits.at(bench),
-        stride,
+        stride: stride as i32,
         row_sampling: row_sampling.at(bench),
         token_counts: counts.at(bench),
         weights: weights.at(bench),
-        sums: sums.at(bench),
+        block_max: sums.at(bench),
         team_sums: team_sums.at(bench),
         band: band.at(bench),
         band_count: band_count.at(bench),
@@ -181,20 +179,32 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         sampled: sampled.at(bench),
         last: last.at(bench),
         step_seq: step_seq.at(bench),
+        ..SampleParams::default()
     };
-    let (counts_at, tokens_at, jobs_at) = (counts.at(bench), tokens.at(bench), jobs.at(bench));
-    // SAFETY: all buffers are as large as the plans say, and alive until the reads below have
-    // waited for the stream.
-    unsafe {
-        let counts = launch::token_counts(&counts_plan, vocab, counts_at, tokens_at, jobs_at);
-        bench.device.launch(&bench.stream, &counts).unwrap();
-        for launch in launch::sample(&plan, &buffers) {
-            bench.device.launch(&bench.stream, &launch).unwrap();
-        }
+    count_tokens(bench, vocab, &tokens, &jobs, &mut counts);
+    for launch in launch::sample(&plan, params) {
+        // SAFETY: all buffers are as large as the plan says, and alive until the reads below have
+        // waited for the stream.
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     }
     assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
     assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
+}
+
+/// Writes the token counts of all `jobs` over `tokens`.
+fn count_tokens(bench: &Bench, vocab: usize, tokens: &[i32], jobs: &[i32], counts: &mut Output) {
+    let plan = plan::sampling::token_counts(jobs.len() / 4, tokens.len(), vocab);
+    let (mut tokens, mut jobs) = (bench.input(tokens), bench.input(jobs));
+    let params = TokenCountsParams {
+        token_counts: counts.at(bench),
+        tokens: tokens.at(bench),
+        jobs: jobs.at(bench),
+        vocab: vocab as i32,
+        ..TokenCountsParams::default()
+    };
+    // SAFETY: the counts have a row for each job; the inputs are freed in stream order.
+    unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
 }
 
 fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
@@ -203,10 +213,10 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
     // Teams of any size, also of more blocks than there are 256 tokens.
     for team in [1, 3] {
         let again = launch(bench, vocab, stride, cases, team);
-        assert!(answer.sampled == again.sampled, "a team of {team} chooses otherwise");
+        assert!(answer.sampled == again.sampled, "a team of {team} samples otherwise");
     }
     let rows = plain::read_all::<RowSampled>(&answer.sampled);
-    assert_eq!(answer.last[..2], [-1, -1], "a slot without a row was written");
+    assert_eq!(answer.last[..2], [-1, -1], "a batch slot without a row was written");
     for (index, case) in cases.iter().enumerate() {
         let mut counts = reference::token_counts(vocab, &case.prompt, &case.generated);
         if let Some(logits) = &case.logits {

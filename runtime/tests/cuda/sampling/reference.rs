@@ -1,11 +1,11 @@
-//! Reference of the device's sampler: the CPU sampler, which has an f64 reference of its own in
+//! Reference of the device's sampler: the CPU sampler, which has its own f64 reference in
 //! its unit tests.
 
 use trail_runtime::backend::Sampled;
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
-/// The CPU sampler's choice.
+/// The token that the CPU sampler samples.
 pub(crate) fn sample(
     logits: &[f32],
     params: &SamplingParams,

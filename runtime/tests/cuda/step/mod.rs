@@ -5,9 +5,10 @@ mod reference;
 
 use half::bf16;
 use reference::Layers;
-use trail_runtime::cuda::launch::{self, EmbedBuffers, ProbeBuffers, TapSegment};
-use trail_runtime::cuda::plan::step;
-use trail_test_support::cuda::{Address, Bench, Chance};
+use trail_runtime::cuda::launch::Launch;
+use trail_runtime::cuda::params::{ApplyDiffsParams, EmbedParams, ProbeParams, TapMeanParams};
+use trail_runtime::cuda::plan::step::{self, TapSegment};
+use trail_test_support::cuda::{Address, Bench, Chance, Output};
 
 /// Bit patterns that nothing wrote.
 fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
@@ -24,21 +25,25 @@ fn embed_is_its_reference() {
         let table = chance.bf16s(vocab * width, 3.0);
         let gamma = chance.bf16s(width, 2.0);
         let token: Vec<i32> = (0..rows).map(|_| chance.below(vocab) as i32).collect();
-        // Batch slots are in another order than rows; some rows take the token that their slot
-        // chose last.
-        let slot: Vec<i32> =
+        // Batch slots are in another order than rows; some rows take the token that their batch
+        // slot chose last.
+        let batch_idx: Vec<i32> =
             (0..rows).map(|row| if row % 4 == 3 { -1 } else { (rows - row) as i32 }).collect();
         let (mut given, mut last) = (token.clone(), vec![i32::MAX; rows + 1]);
         for row in (0..rows).filter(|row| row % 3 != 0) {
             last[rows - row] = std::mem::replace(&mut given[row], -1);
         }
-        let first = embed(&bench, &table, &gamma, [&given, &last, &slot]);
-        assert_eq!(first, embed(&bench, &table, &gamma, [&given, &last, &slot]), "two runs differ");
+        let first = embed(&bench, &table, &gamma, [&given, &last, &batch_idx]);
+        assert_eq!(
+            first,
+            embed(&bench, &table, &gamma, [&given, &last, &batch_idx]),
+            "two runs differ"
+        );
         let (h, x, ss) = first;
         for row in 0..rows {
             let at = row * width..(row + 1) * width;
             let parts = row * step::parts(width)..(row + 1) * step::parts(width);
-            if slot[row] < 0 {
+            if batch_idx[row] < 0 {
                 let zeros = h[at.clone()].iter().chain(&ss[parts]).all(|&bits| bits == 0);
                 assert!(zeros && x[at].iter().all(|&bits| bits == 0), "padding row {row}");
                 continue;
@@ -72,12 +77,15 @@ fn diffs_are_applied_and_nothing_else() {
         let listed: Vec<u32> = diffs.iter().chain(&stale).flatten().copied().collect();
         let (mut counted, mut listed) = (bench.input(&[count as u32, 9]), bench.input(&listed));
         reference::apply_diffs(&mut wanted, &diffs);
-        let addresses = [on_device.at(&bench), counted.at(&bench), listed.at(&bench)];
-        let plan = step::apply_diffs(words);
+        let params = ApplyDiffsParams {
+            words: on_device.at(&bench),
+            count: counted.at(&bench),
+            diffs: listed.at(&bench),
+        };
+        let launch = Launch { plan: step::apply_diffs(words), params };
         // SAFETY: all buffers have these extents, and the indices lie within; the inputs are freed
         // in stream order.
-        unsafe { bench.device.launch(&bench.stream, &launch::apply_diffs(&plan, addresses)) }
-            .unwrap();
+        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
         assert!(bench.read::<u32>(&on_device) == wanted, "{count} of {words}");
     }
 }
@@ -88,39 +96,43 @@ fn embed(
     bench: &Bench,
     table: &[bf16],
     gamma: &[bf16],
-    [token, last, slot]: [&[i32]; 3],
+    [token, last, batch_idx]: [&[i32]; 3],
 ) -> Embedded {
     let (rows, width) = (token.len(), gamma.len());
     let (mut table, mut gamma) = (bench.input(table), bench.input(gamma));
-    let (mut token, mut last, mut slot) =
-        (bench.input(token), bench.input(last), bench.input(slot));
+    let (mut token, mut last, mut batch_idx) =
+        (bench.input(token), bench.input(last), bench.input(batch_idx));
     let (mut h, mut x) = (bench.output(rows * width * 4), bench.output(rows * width * 2));
     let mut ss = bench.output(rows * step::parts(width) * 4);
-    let buffers = EmbedBuffers {
+    let params = EmbedParams {
         table: table.at(bench),
         token: token.at(bench),
         last: last.at(bench),
-        batch_idx: slot.at(bench),
+        batch_idx: batch_idx.at(bench),
         gamma: gamma.at(bench),
         h: h.at(bench),
         x: x.at(bench),
         ss: ss.at(bench),
+        rows: rows as i32,
+        d: width as i32,
+        parts: step::parts(width) as i32,
+        ..EmbedParams::default()
     };
-    let plan = step::embed(rows, width);
+    let launch = Launch { plan: step::embed(rows, width), params };
     // SAFETY: all buffers have these extents, and live until the reads below have waited for the
     // stream.
-    unsafe { bench.device.launch(&bench.stream, &launch::embed(&plan, rows, width, &buffers)) }
-        .unwrap();
+    unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
-/// Prompts cut into chunks in any way, in any company, give the sums that one long loop gives.
+/// Prompts cut into chunks in any way, beside any other prompts, give the sums of one long
+/// loop.
 #[test]
 fn tap_mean_does_not_depend_on_the_chunks() {
     let bench = Bench::open();
     let mut chance = Chance(32);
     for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
-        let slots = [2usize, 0, 4];
+        let requests = [2usize, 0, 4];
         let mut sums = bench.output(5 * width * 4);
         let mut stage = bench.output(4 * width * 2);
         let mut reference = vec![vec![0.0f32; width]; 3];
@@ -129,7 +141,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             let mut runs = vec![TapSegment {
                 first_row: 0,
                 rows: 1,
-                slot: None,
+                request: None,
                 first_position: 0,
                 prompt: 1,
                 stage_row: Some(3),
@@ -144,7 +156,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
                 runs.push(TapSegment {
                     first_row: rows,
                     rows: take,
-                    slot: Some(slots[i]),
+                    request: Some(requests[i]),
                     first_position: done[i],
                     prompt: prompts[i],
                     stage_row: finished.then_some(i),
@@ -153,21 +165,13 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             }
             let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
             for run in &runs[1..] {
-                let i = slots.iter().position(|slot| Some(*slot) == run.slot).unwrap();
+                let i = requests.iter().position(|at| Some(*at) == run.request).unwrap();
                 let of_run: Vec<&[f32]> =
                     (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
                 reference::tap_mean(&mut reference[i], &of_run);
                 done[i] += run.rows;
             }
-            let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
-            let (mut h, mut on_device) = (bench.input(&h), bench.input(encoded.as_flattened()));
-            let plan = step::tap_mean(runs.len(), rows, width);
-            let addresses = [h.at(&bench), on_device.at(&bench), sums.at(&bench), stage.at(&bench)];
-            // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
-            unsafe {
-                bench.device.launch(&bench.stream, &launch::tap_mean(&plan, width, addresses))
-            }
-            .unwrap();
+            tap_mean(&bench, &runs, &h, width, [&mut sums, &mut stage]);
         }
         let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
         for (i, reference) in reference.iter().enumerate() {
@@ -175,7 +179,7 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             let wanted: Vec<u16> =
                 reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
             assert_eq!(
-                sums[slots[i] * width..][..width],
+                sums[requests[i] * width..][..width],
                 reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
             );
             assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
@@ -185,6 +189,28 @@ fn tap_mean_does_not_depend_on_the_chunks() {
             "padding was written"
         );
     }
+}
+
+fn tap_mean(
+    bench: &Bench,
+    runs: &[TapSegment],
+    h: &[f32],
+    width: usize,
+    [sums, stage]: [&mut Output; 2],
+) {
+    let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
+    let plan = step::tap_mean(runs.len(), h.len() / width, width);
+    let (mut h, mut segments) = (bench.input(h), bench.input(encoded.as_flattened()));
+    let params = TapMeanParams {
+        h: h.at(bench),
+        segments: segments.at(bench),
+        sums: sums.at(bench),
+        stage: stage.at(bench),
+        d: width as i32,
+        ..TapMeanParams::default()
+    };
+    // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
+    unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
 }
 
 #[test]
@@ -228,14 +254,13 @@ fn probe_is_its_reference() {
 
 fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec<u32> {
     let [rows, d, hidden, bins] = extents;
-    let plans = step::probe(rows, d, hidden, bins);
     let (mut x, mut hidden_weight) = (bench.input(x), bench.input(&layers.hidden_weight));
     let (mut hidden_bias, mut output_weight) =
         (bench.input(&layers.hidden_bias), bench.input(&layers.output_weight));
     let (mut output_bias, mut hidden_out) =
         (bench.input(&layers.output_bias), bench.output(rows * hidden * 4));
     let mut probabilities = bench.output(rows * bins * 4);
-    let buffers = ProbeBuffers {
+    let params = ProbeParams {
         x: x.at(bench),
         hidden_weight: hidden_weight.at(bench),
         hidden_bias: hidden_bias.at(bench),
@@ -243,10 +268,14 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
         output_bias: output_bias.at(bench),
         hidden_out: hidden_out.at(bench),
         probabilities: probabilities.at(bench),
+        rows: rows as i32,
+        d: d as i32,
+        hidden: hidden as i32,
+        bins: bins as i32,
     };
-    for launch in launch::probe(&plans, extents, &buffers) {
+    for plan in step::probe(rows, d, hidden, bins) {
         // SAFETY: all buffers have these extents, and live until the reads below have waited.
-        unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
+        unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
     }
     bench.read::<u32>(&hidden_out);
     bench.read(&probabilities)

@@ -33,7 +33,7 @@ pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
 ///
 /// A unit is a sum of `d` exact products in f32 in no known order: off by at most (d + 2) * 2^-23 *
 /// sum|x w|; ReLU does not add to that. A logit adds up those errors times |w2|, and (hidden + 6)
-/// roundings of its own. A probability is off by a factor of e to the power of twice the worst
+/// its own roundings. A probability is off by a factor of e to the power of twice the worst
 /// logit's error, and some ulp of exponential, sum and division.
 pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
     let (d, ulp) = (x.len(), 2f64.powi(-23));

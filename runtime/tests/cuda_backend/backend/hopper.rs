@@ -13,9 +13,9 @@ const ROWS: usize = 300;
 /// Prompts that one step takes in whole, and their answers.
 fn requests() -> Vec<Request> {
     let mut chance = Chance(31);
-    let mut request = |slot: u32| {
+    let mut request = |index: u32| {
         let prompt = (0..ROWS / 3).map(|_| chance.below(256) as u32).collect();
-        Request { chunk: ROWS, ..Request::greedy(prompt, 3, slot) }
+        Request { chunk: ROWS, ..Request::greedy(prompt, 3, index) }
     };
     (0..3).map(&mut request).collect()
 }

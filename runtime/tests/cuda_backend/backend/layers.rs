@@ -23,9 +23,9 @@ fn demo() -> Model {
 /// prompt comes in two chunks.
 fn requests() -> Vec<Request> {
     let mut chance = Chance(41);
-    let mut request = |length: usize, answer: usize, slot: u32| {
+    let mut request = |length: usize, answer: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(1024) as u32).collect();
-        Request { chunk: 60, ..Request::greedy(prompt, answer, slot) }
+        Request { chunk: 60, ..Request::greedy(prompt, answer, index) }
     };
     vec![request(90, 2, 0), request(9, 3, 1)]
 }

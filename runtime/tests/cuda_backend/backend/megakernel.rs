@@ -29,9 +29,9 @@ fn fused() -> CudaOptions {
 /// several rows, or of one.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(21);
-    let mut request = |length: usize, answer: usize, slot: u32| {
+    let mut request = |length: usize, answer: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(vocab) as u32).collect();
-        Request::greedy(prompt, answer, slot)
+        Request::greedy(prompt, answer, index)
     };
     vec![
         Request { surprises: true, ..request(14, 5, 0) },
@@ -70,7 +70,7 @@ fn word(backend: &CudaBackend) -> u32 {
     let mut word = [0u32];
     result::ctx::synchronize().unwrap();
     // SAFETY: the barrier is a word, and nothing runs.
-    unsafe { result::memcpy_dtoh_sync(&mut word, backend.barrier().unwrap()) }.unwrap();
+    unsafe { result::memcpy_dtoh_sync(&mut word, backend.barrier().unwrap().address()) }.unwrap();
     word[0]
 }
 
@@ -91,7 +91,7 @@ fn proves(model: &Arc<Model>, multiprocessors: Option<u32>) {
     assert!(same(&wanted.answers, &found.answers), "not the five kernels' bits");
     check(model, &requests, &found.answers);
     let word = word.unwrap();
-    assert_eq!(word & 0xffff, 0, "somebody has arrived and nobody has left: {word:x}");
+    assert_eq!(word & 0xffff, 0, "a block has arrived and none has left: {word:x}");
     assert!(word > 0 && (word >> 16).is_multiple_of(BARRIERS), "{word:x}");
     // Kernel by kernel, and once more: the same bits, and as many barriers.
     let eager = CudaOptions { graphs: false, ..fused() };
@@ -141,9 +141,9 @@ fn cuda_megakernel_splits() {
     let session = trail_cuda_emulator::session();
     let model = Arc::new(models::grouped());
     let mut chance = Chance(22);
-    let mut request = |length: usize, slot: u32| {
+    let mut request = |length: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(256) as u32).collect();
-        Request { chunk: 36, ..Request::greedy(prompt, 4, slot) }
+        Request { chunk: 36, ..Request::greedy(prompt, 4, index) }
     };
     let requests = [request(525, 0), request(3, 1)];
     let long = CudaOptions { max_context: 1024, graphs: false, ..options() };
@@ -205,14 +205,15 @@ fn cuda_megakernel_barrier_outlives_launches() {
     let mut backend = backend(&model, &fused());
     assert_eq!(word(&backend), 0);
     let first = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
-    // The prompt's step chooses the first token.
+    // The prompt's step samples the first token.
     let generations = BARRIERS * (answer as u32 - 1);
     assert_eq!(word(&backend), generations << 16);
     drop(backend);
     // Another begins two generations before the count's end.
     let mut backend = super::backend(&model, &fused());
     // SAFETY: the barrier is a word, and nothing runs.
-    unsafe { result::memcpy_htod_sync(backend.barrier().unwrap(), &[0xfffe_0000u32]) }.unwrap();
+    unsafe { result::memcpy_htod_sync(backend.barrier().unwrap().address(), &[0xfffe_0000u32]) }
+        .unwrap();
     let again = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     assert_eq!(word(&backend), (generations - 2) << 16);
     assert!(same(&first.answers, &again.answers));
@@ -235,11 +236,9 @@ fn cuda_megakernel_grids_are_resident() {
     let heads = Heads { kv_heads: 1, group: 4, head_dim: 64 };
     let mut plan = megakernel(&chip, &products, &decode(&chip, 1, heads, 64)).unwrap();
     plan.launch.grid[0] = 1 << 15;
+    let launch = Launch { plan: plan.launch, params: MegakernelParams::default() };
     // SAFETY: parameters of nothing but zeros, for a launch that the driver refuses.
-    let refused = unsafe {
-        let params: MegakernelParams = std::mem::zeroed();
-        bench.device.launch(&bench.stream, &Launch { plan: plan.launch, params })
-    };
+    let refused = unsafe { bench.device.launch(&bench.stream, &launch) };
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("COOPERATIVE_LAUNCH_TOO_LARGE"), "{message}");
 }

@@ -1,5 +1,5 @@
 //! Proof of the CUDA backend, driven through the engine's interface: the CPU backend's answers, by
-//! graphs and without, whatever the company.
+//! graphs and without, whatever the other requests.
 
 mod cpu_reference;
 mod faults;
@@ -15,7 +15,7 @@ mod taps;
 mod timing;
 
 use cpu_reference::{best, cpu, run_cpu};
-use play::{BLOCKS, CONTEXT, Played, ROWS, Request, SEGMENTS, SLOTS, Schedule, play};
+use play::{BLOCKS, CONTEXT, Played, REQUESTS, ROWS, Request, SEGMENTS, Schedule, play};
 use std::sync::Arc;
 use trail_runtime::backend::{RowSink, SampledToken, SamplingParams};
 use trail_runtime::cuda::queue::Queue;
@@ -32,7 +32,7 @@ fn options() -> CudaOptions {
         ordinal: 0,
         max_rows: ROWS,
         max_segments: SEGMENTS,
-        max_requests: SLOTS,
+        max_requests: REQUESTS,
         max_context: CONTEXT,
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
@@ -69,13 +69,13 @@ fn backend_with(
 
 const AHEAD: Schedule = Schedule { ahead: true, taps: false, seed: 5, rows: ROWS };
 
-/// Prompts of all kinds of lengths; more requests than segments, slots that are used twice, pauses,
-/// chunks.
+/// Prompts of all kinds of lengths; more requests than segments, indices that are used twice,
+/// pauses, chunks.
 fn requests(vocab: usize) -> Vec<Request> {
     let mut chance = Chance(11);
-    let mut request = |length: usize, answer: usize, slot: u32| {
+    let mut request = |length: usize, answer: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(vocab) as u32).collect();
-        Request::greedy(prompt, answer, slot)
+        Request::greedy(prompt, answer, index)
     };
     vec![
         Request { surprises: true, ..request(33, 6, 0) },
@@ -85,7 +85,7 @@ fn requests(vocab: usize) -> Vec<Request> {
         Request { chunk: 7, ..request(20, 4, 4) },
         request(2, 7, 5),
         Request { from: 2, pause_every: 3, ..request(16, 8, 6) },
-        // In the slots of others, when those have ended.
+        // With the indices of others, when those have ended.
         Request { from: 4, ..request(9, 5, 2) },
         Request { from: 6, ..request(40, 3, 0) },
     ]
@@ -136,8 +136,8 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]
             let short = f64::from(logits[token as usize] - logits[sampled.id as usize]);
             assert!(
                 short <= 2.0 * tolerance,
-                "token {index} of slot {}: not {token}",
-                request.slot
+                "token {index} of request {}: not {token}",
+                request.request_index
             );
             let off = f64::from(sampled.logprob) - logprob(logits, sampled.id);
             assert!(off.abs() <= 2.0 * tolerance, "a log-probability off by {off}");
@@ -150,9 +150,9 @@ fn check(model: &Arc<Model>, requests: &[Request], answers: &[Vec<SampledToken>]
 
 /// The log-probability of a token.
 fn logprob(logits: &[f32], token: u32) -> f64 {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - most).exp()).sum();
-    f64::from(logits[token as usize] - most) - sum.ln()
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - max).exp()).sum();
+    f64::from(logits[token as usize] - max) - sum.ln()
 }
 
 fn plays(model: Model) {
@@ -211,12 +211,12 @@ fn cuda_tokens_stay_on_the_device() {
     let model = Arc::new(models::grouped());
     // No request pauses, ends or comes later, so that both ways make the same steps.
     let mut chance = Chance(12);
-    let mut request = |length: usize, slot: u32| {
+    let mut request = |length: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(256) as u32).collect();
-        let sampling = SamplingParams { seed: u64::from(slot), ..SamplingParams::default() };
-        Request { sampling, ..Request::greedy(prompt, 6, slot) }
+        let sampling = SamplingParams { seed: u64::from(index), ..SamplingParams::default() };
+        Request { sampling, ..Request::greedy(prompt, 6, index) }
     };
-    let requests: Vec<Request> = (0..4).map(|slot| request(3 + slot as usize, slot)).collect();
+    let requests: Vec<Request> = (0..4).map(|index| request(3 + index as usize, index)).collect();
     let ahead = answers(&model, &options(), &requests, AHEAD);
     let behind = answers(&model, &options(), &requests, Schedule { ahead: false, ..AHEAD });
     assert!(same(&ahead, &behind));
@@ -231,17 +231,17 @@ fn cuda_the_demo_model() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
     let model = Arc::new(Model::load(&folder).unwrap());
     let mut chance = Chance(13);
-    let mut request = |length: usize, slot: u32| {
+    let mut request = |length: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(1024) as u32).collect();
-        Request::greedy(prompt, 4, slot)
+        Request::greedy(prompt, 4, index)
     };
     let requests = [request(20, 0), request(6, 1)];
     let eager = CudaOptions { graphs: false, ..options() };
     check(&model, &requests, &answers(&model, &eager, &requests, AHEAD));
 }
 
-/// Lists of differences that do not fit are carried over in pieces; the words on the device are the
-/// host's.
+/// Lists of differences that do not fit are carried over in pieces; the words on the device are
+/// those of the host.
 #[test]
 fn cuda_metadata_is_the_same_however_short_their_lists() {
     let bench = cuda::Bench::open();
@@ -267,8 +267,10 @@ fn cuda_metadata_is_the_same_however_short_their_lists() {
             let mut found = vec![0u32; words];
             bench.stream.synchronize().unwrap();
             // SAFETY: the metadata has that many words, and the stream has ended.
-            unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0)) }
-                .unwrap();
+            unsafe {
+                cudarc::driver::result::memcpy_dtoh_sync(&mut found, metadata.at(0).address())
+            }
+            .unwrap();
             assert!(found == wanted, "{words} words, {capacity} pairs, step {step}");
         }
     }
@@ -281,22 +283,23 @@ fn cuda_padding_touches_nothing() {
     let _session = trail_cuda_emulator::session();
     let model = Arc::new(models::windowed());
     let mut chance = Chance(15);
-    let mut request = |length: usize, answer: usize, slot: u32| {
+    let mut request = |length: usize, answer: usize, index: u32| {
         let prompt = (0..length).map(|_| chance.below(261) as u32).collect();
-        Request::greedy(prompt, answer, slot)
+        Request::greedy(prompt, answer, index)
     };
     // Three rows are padded to four, five to six; blocks are given once.
     let requests: Vec<Request> = [(3, 9), (20, 4), (7, 9), (1, 3), (33, 5)]
         .into_iter()
         .zip(0..)
-        .map(|((length, answer), slot)| request(length, answer, slot))
+        .map(|((length, answer), index)| request(length, answer, index))
         .collect();
     let mut backend = backend(&model, &options());
     let answers = play(&mut backend, &requests, AHEAD, &mut |_, _| ()).unwrap().answers;
     let kv = backend.kv();
     let mut pool = vec![0u16; kv.blocks() as usize * kv.block_bytes() / 2];
     // SAFETY: the pool is that large, and all steps have ended.
-    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut pool, kv.at()) }.unwrap();
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut pool, kv.device_ptr().address()) }
+        .unwrap();
     let fed: usize =
         requests.iter().zip(&answers).map(|(request, answer)| fed(request, answer).len()).sum();
     let config = &model.config;

@@ -1,4 +1,4 @@
-//! Small models with random weights, each with something of its own.
+//! Small models with random weights, each with another feature.
 
 use trail_runtime::model::{
     Architecture, Dtype, Model, ModelConfig, RopeConfig, RopePairing, RopeScaling,

@@ -1,4 +1,4 @@
-//! A few requests through a backend, step by step: what the engine does, with nothing of its own to
+//! A few requests through a backend, step by step: what the engine does, with nothing else to
 //! decide.
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use trail_test_support::cuda::Chance;
 /// Segments of a step, and rows.
 pub(crate) const SEGMENTS: usize = 6;
 pub(crate) const ROWS: usize = 40;
-/// Slots of the engine: more than segments.
-pub(crate) const SLOTS: usize = 12;
+/// Requests in the engine: more than segments.
+pub(crate) const REQUESTS: usize = 12;
 pub(crate) const CONTEXT: usize = 128;
 pub(crate) const BLOCKS: usize = 40;
 
@@ -33,12 +33,12 @@ pub(crate) struct Request {
     /// Steps that leave it out: every so many, when it has answered this many tokens; it keeps its
     /// blocks.
     pub(crate) pause_every: usize,
-    /// The slot of the engine; of several with the same, one begins when the other has ended.
-    pub(crate) slot: u32,
+    /// The request index; of several with the same, one begins when the other has ended.
+    pub(crate) request_index: u32,
 }
 
 impl Request {
-    pub(crate) fn greedy(prompt: Vec<u32>, answer: usize, slot: u32) -> Request {
+    pub(crate) fn greedy(prompt: Vec<u32>, answer: usize, request_index: u32) -> Request {
         let sampling = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
         Request {
             prompt,
@@ -48,7 +48,7 @@ impl Request {
             chunk: 17,
             surprises: false,
             pause_every: 0,
-            slot,
+            request_index,
         }
     }
 }
@@ -71,7 +71,7 @@ struct Live {
     /// Prompt and answer as far as it was collected.
     tokens: Vec<u32>,
     sampled: Vec<SampledToken>,
-    /// Positions fed, and tokens chosen or being chosen.
+    /// Positions fed, and tokens sampled or being sampled.
     fed: usize,
     planned: usize,
     blocks: Vec<u32>,
@@ -80,11 +80,24 @@ struct Live {
 }
 
 impl Live {
+    fn new(request: &Request) -> Live {
+        Live {
+            tokens: request.prompt.clone(),
+            request: request.clone(),
+            sampled: Vec::new(),
+            fed: 0,
+            planned: 0,
+            blocks: Vec::new(),
+            paused_at: 0,
+            ended: false,
+        }
+    }
+
     /// The tokens of the next step, if it takes part in it.
     fn next(&mut self, step: u64) -> Option<(Vec<u32>, bool)> {
         let prompt = self.request.prompt.len();
-        let most = self.request.answer + usize::from(self.request.surprises);
-        if step < self.request.from || self.planned >= most {
+        let max_sampled = self.request.answer + usize::from(self.request.surprises);
+        if step < self.request.from || self.planned >= max_sampled {
             return None;
         }
         if self.fed < prompt {
@@ -103,8 +116,8 @@ impl Live {
 struct Table<'a>(&'a [Live], &'a [Option<usize>]);
 
 impl SamplingInputs for Table<'_> {
-    fn of(&self, slot: u32) -> SamplingInput<'_> {
-        let live = &self.0[self.1[slot as usize].expect("a live slot")];
+    fn of(&self, request_index: u32) -> SamplingInput<'_> {
+        let live = &self.0[self.1[request_index as usize].expect("a live request")];
         let (prompt, generated) = live.tokens.split_at(live.request.prompt.len());
         SamplingInput { params: &live.request.sampling, prompt, generated }
     }
@@ -115,14 +128,14 @@ impl SamplingInputs for Table<'_> {
 pub(crate) struct Played {
     /// By request.
     pub(crate) answers: Vec<Vec<SampledToken>>,
-    /// Which request a slot and a generation of it were.
-    pub(crate) requests_by_slot: HashMap<(u32, u32), usize>,
+    /// Which request an index and a generation of it were.
+    pub(crate) requests_by_index: HashMap<(u32, u32), usize>,
     /// Steps that were launched, and their tapped rows.
     pub(crate) tapped: Vec<(u64, usize)>,
 }
 
-/// The answers of `requests`; `watch` is called after each launch, with the step's number and how
-/// many rows it taps.
+/// The answers of `requests`; `watch` is called after each launch, with the step's number and the
+/// number of rows that it taps.
 pub(crate) fn play(
     backend: &mut dyn Backend,
     requests: &[Request],
@@ -133,23 +146,11 @@ pub(crate) fn play(
     let mut chance = Chance(schedule.seed);
     let mut free: Vec<u32> =
         chance.permutation(BLOCKS).into_iter().map(|block| block as u32).collect();
-    let mut lives: Vec<Live> = requests
-        .iter()
-        .map(|request| Live {
-            tokens: request.prompt.clone(),
-            request: request.clone(),
-            sampled: Vec::new(),
-            fed: 0,
-            planned: 0,
-            blocks: Vec::new(),
-            paused_at: 0,
-            ended: false,
-        })
-        .collect();
-    // By slot: who has it; and how often it was given.
-    let mut requests_by_slot: Vec<Option<usize>> = vec![None; SLOTS];
-    let mut generations = [0u32; SLOTS];
-    let mut under_way: Vec<Vec<usize>> = Vec::new();
+    let mut lives: Vec<Live> = requests.iter().map(Live::new).collect();
+    // By request index: its request, and the number of requests that had it.
+    let mut requests_by_index: Vec<Option<usize>> = vec![None; REQUESTS];
+    let mut generations = [0u32; REQUESTS];
+    let mut in_flight: Vec<Vec<usize>> = Vec::new();
     let mut batch = Batch::default();
     let mut tap = TapPlan::default();
     let mut number = 0;
@@ -158,31 +159,35 @@ pub(crate) fn play(
         batch.clear();
         let mut choosing = Vec::new();
         for index in chance.permutation(lives.len()) {
-            let slot = lives[index].request.slot as usize;
-            if lives[index].ended || requests_by_slot[slot].is_some_and(|other| other != index) {
+            let request_index = lives[index].request.request_index as usize;
+            if lives[index].ended
+                || requests_by_index[request_index].is_some_and(|other| other != index)
+            {
                 continue;
             }
             if batch.segments.len() == SEGMENTS {
                 break;
             }
             let live = &mut lives[index];
-            let Some((tokens, chooses)) = live.next(number) else { continue };
+            let Some((tokens, samples)) = live.next(number) else { continue };
             if batch.rows() + tokens.len() > schedule.rows {
                 continue;
             }
-            if requests_by_slot[slot].is_none() {
-                requests_by_slot[slot] = Some(index);
-                generations[slot] += 1;
-                played.requests_by_slot.insert((slot as u32, generations[slot]), index);
+            if requests_by_index[request_index].is_none() {
+                requests_by_index[request_index] = Some(index);
+                generations[request_index] += 1;
+                played
+                    .requests_by_index
+                    .insert((request_index as u32, generations[request_index]), index);
             }
             let end = live.fed + tokens.len();
             while live.blocks.len() * BLOCK_TOKENS < end {
                 live.blocks.push(free.pop().expect("blocks enough"));
             }
-            batch.push(slot as u32, live.fed as u32, &tokens, &live.blocks, chooses);
+            batch.push(request_index as u32, live.fed as u32, &tokens, &live.blocks, samples);
             live.fed = end;
-            live.planned += usize::from(chooses);
-            if chooses {
+            live.planned += usize::from(samples);
+            if samples {
                 choosing.push(index);
             }
         }
@@ -192,31 +197,31 @@ pub(crate) fn play(
             for live in &mut lives {
                 live.request.from = live.request.from.saturating_sub(1);
             }
-            if let Some(choosing) = under_way.pop() {
-                collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
+            if let Some(choosing) = in_flight.pop() {
+                collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
             }
             continue;
         }
-        let key = |slot: u32| {
-            let live = &lives[requests_by_slot[slot as usize].expect("a live slot")];
+        let key = |request_index: u32| {
+            let live = &lives[requests_by_index[request_index as usize].expect("a live request")];
             let prompt_len = live.request.prompt.len() as u32;
-            RequestKey { generation: generations[slot as usize], prompt_len }
+            RequestKey { generation: generations[request_index as usize], prompt_len }
         };
         tap.fill(&batch, key);
-        let table = Table(&lives, &requests_by_slot);
+        let table = Table(&lives, &requests_by_index);
         let tapped = schedule.taps.then_some(&tap);
         backend.launch(&Step { number, batch: &batch, sampling: &table, tap: tapped })?;
         let rows = if schedule.taps { tap.rows.len() } else { 0 };
         played.tapped.push((number, rows));
         watch(number, rows);
-        under_way.insert(0, choosing);
-        if under_way.len() > usize::from(schedule.ahead) {
-            let choosing = under_way.pop().expect("a step");
-            collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
+        in_flight.insert(0, choosing);
+        if in_flight.len() > usize::from(schedule.ahead) {
+            let choosing = in_flight.pop().expect("a step");
+            collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
         }
     }
-    while let Some(choosing) = under_way.pop() {
-        collect(backend, &choosing, &mut lives, &mut requests_by_slot, &mut free)?;
+    while let Some(choosing) = in_flight.pop() {
+        collect(backend, &choosing, &mut lives, &mut requests_by_index, &mut free)?;
     }
     played.answers = lives.into_iter().map(|live| live.sampled).collect();
     Ok(played)
@@ -227,7 +232,7 @@ fn collect(
     backend: &mut dyn Backend,
     choosing: &[usize],
     lives: &mut [Live],
-    requests_by_slot: &mut [Option<usize>],
+    requests_by_index: &mut [Option<usize>],
     free: &mut Vec<u32>,
 ) -> Result<(), Fault> {
     let mut sampled = Vec::new();
@@ -244,7 +249,7 @@ fn collect(
         if live.sampled.len() == live.request.answer {
             live.ended = true;
             free.append(&mut live.blocks);
-            requests_by_slot[live.request.slot as usize] = None;
+            requests_by_index[live.request.request_index as usize] = None;
         }
     }
     Ok(())

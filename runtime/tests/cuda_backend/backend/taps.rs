@@ -73,7 +73,7 @@ pub(crate) fn by_request(played: &Played, arrived: &[Arrived]) -> Rows {
     for step in arrived {
         let width = step.values.len() / step.rows.len();
         for (row, values) in step.rows.iter().zip(step.values.chunks(width)) {
-            let request = played.requests_by_slot[&(row.request, row.generation)];
+            let request = played.requests_by_index[&(row.request, row.generation)];
             let bits = values.iter().map(|value| value.to_bits()).collect();
             assert!(rows.insert((request, row.generated), bits).is_none(), "{row:?} twice");
         }

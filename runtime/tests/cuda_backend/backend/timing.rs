@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, PENDING, SamplingParams, Step};
 use trail_runtime::cuda::CudaOptions;
 
-/// The host's side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture
+/// The host side of a decode step of 256 rows: `cargo test --release -- --ignored --nocapture
 /// cuda_host_time`.
 #[test]
 #[ignore = "a timing, not a proof"]
@@ -28,11 +28,11 @@ fn cuda_host_time() {
     for number in 1..=20u64 {
         batch.clear();
         let position = number as u32 - 1;
-        for slot in 0..COUNT as u32 {
-            let blocks = [2 * slot, 2 * slot + 1];
+        for index in 0..COUNT as u32 {
+            let blocks = [2 * index, 2 * index + 1];
             let used = position as usize / BLOCK_TOKENS + 1;
             let token = if position == 0 { 1 } else { PENDING };
-            batch.push(slot, position, &[token], &blocks[..used], true);
+            batch.push(index, position, &[token], &blocks[..used], true);
         }
         backend.launch(&Step { number, batch: &batch, sampling: &sampling, tap: None }).unwrap();
         times.push(backend.host_time());

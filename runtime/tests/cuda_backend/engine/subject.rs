@@ -139,16 +139,19 @@ impl Subject {
     /// told.
     pub(crate) fn check(&self, engine: &Engine, what: &str) {
         let handles = self.submit(engine);
-        let mut told = 0;
+        let mut distinct = 0;
         for (index, handle) in handles.into_iter().enumerate() {
             let (tokens, reason) = answer(handle);
             assert_eq!(reason, FinishReason::Length, "{what}: request {index}");
             assert_eq!(tokens.len(), self.expected[index].len(), "{what}: request {index}");
-            told += self.agree(index, &tokens, what);
+            distinct += self.agree(index, &tokens, what);
         }
         let all: usize = self.expected.iter().map(Vec::len).sum();
-        println!("{what}: {told} of {all} tokens told apart");
-        assert!(3 * told > all, "{what}: only {told} of {all} tokens could be told apart");
+        println!("{what}: {distinct} of {all} tokens distinguishable");
+        assert!(
+            3 * distinct > all,
+            "{what}: only {distinct} of {all} tokens could be distinguished"
+        );
         assert_eq!(engine.live(), 0, "{what}");
     }
 

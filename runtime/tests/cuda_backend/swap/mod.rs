@@ -85,7 +85,7 @@ fn a_block_that_changes_on_the_host_is_named() {
     world.swap.swap_out(1, &[2, 0, 1]).unwrap();
     world.wait(1);
     let planted = content(world.version_of(0));
-    // SAFETY: no copy is in flight; the test alone looks at the host's memory.
+    // SAFETY: no copy is in flight; the test alone looks at host memory.
     let memory =
         unsafe { std::slice::from_raw_parts_mut(world.swap.host_memory(), 6 * planted.len()) };
     let at = memory.chunks(planted.len()).position(|block| block == planted).unwrap();

@@ -9,13 +9,13 @@ use trail_runtime::cuda::kv::block_bytes;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::model::ModelConfig;
 
-const SLOTS: usize = 6;
+const REQUESTS: usize = 6;
 /// Longest wait for transfers: what comes later hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where a request's KV is. Blocks have versions, which say what they hold.
 #[derive(Clone, Debug)]
-enum Slot {
+enum RequestState {
     Free,
     Resident { blocks: Vec<u32> },
     Leaving { blocks: Vec<u32>, versions: Vec<u64> },
@@ -29,7 +29,7 @@ pub(crate) struct World {
     pool: KvPool,
     compute: Arc<CudaStream>,
     _device: Arc<Device>,
-    slots: Vec<Slot>,
+    requests: Vec<RequestState>,
     free: Vec<u32>,
     /// Contents of each block when all queued work has run.
     versions: Vec<u64>,
@@ -54,14 +54,14 @@ impl World {
         let device = Arc::new(Device::open(0).unwrap());
         let compute = device.stream(Priority::High).unwrap();
         let pool = KvPool::new(&device, &config(), Some(blocks), 0).unwrap();
-        let options = SwapOptions { host_blocks, max_requests: SLOTS, checksums };
+        let options = SwapOptions { host_blocks, max_requests: REQUESTS, checksums };
         let swap = Swap::new(&device, &compute, &pool, options).unwrap();
         World {
             swap,
             pool,
             compute,
             _device: device,
-            slots: vec![Slot::Free; SLOTS],
+            requests: vec![RequestState::Free; REQUESTS],
             free: (0..blocks as u32).collect(),
             versions: vec![0; blocks],
             last_version: 0,
@@ -85,23 +85,25 @@ impl World {
             let bytes = content(self.last_version);
             let at = self.pool.block_at(block);
             // SAFETY: the block is as long; pageable memory is taken before the call returns.
-            unsafe { result::memcpy_htod_async(at, &bytes, self.compute.cu_stream()).unwrap() };
+            unsafe {
+                result::memcpy_htod_async(at.address(), &bytes, self.compute.cu_stream()).unwrap()
+            };
             self.versions[block as usize] = self.last_version;
         }
     }
 
     /// One of the things that happen in an engine.
     pub(crate) fn act(&mut self) {
-        let slot = self.below(SLOTS);
-        match (self.slots[slot].clone(), self.below(8)) {
-            (Slot::Free, 0..4) => self.come(slot),
-            (Slot::Resident { blocks }, 0..3) => self.step(&blocks),
-            (Slot::Resident { blocks }, 3..6) => self.leave(slot, blocks),
-            (Slot::Resident { blocks }, 6) => self.end(slot, blocks),
-            (Slot::Away { versions }, 0..6) => self.come_back(slot, versions.len()),
-            (Slot::Away { .. }, 6) => {
-                self.swap.forget(slot as u32);
-                self.slots[slot] = Slot::Free;
+        let request = self.below(REQUESTS);
+        match (self.requests[request].clone(), self.below(8)) {
+            (RequestState::Free, 0..4) => self.come(request),
+            (RequestState::Resident { blocks }, 0..3) => self.step(&blocks),
+            (RequestState::Resident { blocks }, 3..6) => self.leave(request, blocks),
+            (RequestState::Resident { blocks }, 6) => self.end(request, blocks),
+            (RequestState::Away { versions }, 0..6) => self.come_back(request, versions.len()),
+            (RequestState::Away { .. }, 6) => {
+                self.swap.forget(request as u32);
+                self.requests[request] = RequestState::Free;
                 self.counts[3] += 1;
             }
             _ => self.poll(),
@@ -123,11 +125,11 @@ impl World {
         Some(taken)
     }
 
-    fn come(&mut self, slot: usize) {
+    fn come(&mut self, request: usize) {
         let count = 1 + self.below(6);
         let Some(blocks) = self.take_free(count) else { return };
         self.write(&blocks);
-        self.slots[slot] = Slot::Resident { blocks };
+        self.requests[request] = RequestState::Resident { blocks };
     }
 
     fn step(&mut self, blocks: &[u32]) {
@@ -136,54 +138,56 @@ impl World {
         self.counts[0] += 1;
     }
 
-    fn leave(&mut self, slot: usize, blocks: Vec<u32>) {
-        let on_host = |slot: &Slot| match slot {
-            Slot::Leaving { blocks, .. } | Slot::Returning { blocks } => blocks.len(),
-            Slot::Away { versions } => versions.len(),
-            Slot::Free | Slot::Resident { .. } => 0,
+    fn leave(&mut self, request: usize, blocks: Vec<u32>) {
+        let on_host = |request: &RequestState| match request {
+            RequestState::Leaving { blocks, .. } | RequestState::Returning { blocks } => {
+                blocks.len()
+            }
+            RequestState::Away { versions } => versions.len(),
+            RequestState::Free | RequestState::Resident { .. } => 0,
         };
-        let used: usize = self.slots.iter().map(on_host).sum();
+        let used: usize = self.requests.iter().map(on_host).sum();
         if used + blocks.len() > self.swap.host_blocks() as usize {
             return;
         }
         self.step(&blocks);
-        self.swap.swap_out(slot as u32, &blocks).unwrap();
+        self.swap.swap_out(request as u32, &blocks).unwrap();
         let versions = blocks.iter().map(|&block| self.version_of(block)).collect();
-        self.slots[slot] = Slot::Leaving { blocks, versions };
+        self.requests[request] = RequestState::Leaving { blocks, versions };
         self.counts[1] += 1;
     }
 
     /// The request ends; a step that is launched already writes its blocks once more, as one behind
     /// its end of sequence does.
-    fn end(&mut self, slot: usize, blocks: Vec<u32>) {
+    fn end(&mut self, request: usize, blocks: Vec<u32>) {
         self.write(&blocks);
         self.free.extend(blocks);
-        self.slots[slot] = Slot::Free;
+        self.requests[request] = RequestState::Free;
         self.counts[4] += 1;
     }
 
-    fn come_back(&mut self, slot: usize, count: usize) {
+    fn come_back(&mut self, request: usize, count: usize) {
         let Some(blocks) = self.take_free(count) else { return };
-        let Slot::Away { versions } = self.slots[slot].clone() else { return };
-        self.swap.swap_in(slot as u32, &blocks).unwrap();
+        let RequestState::Away { versions } = self.requests[request].clone() else { return };
+        self.swap.swap_in(request as u32, &blocks).unwrap();
         for (&block, version) in blocks.iter().zip(versions) {
             self.versions[block as usize] = version;
         }
-        self.slots[slot] = Slot::Returning { blocks };
+        self.requests[request] = RequestState::Returning { blocks };
         self.counts[2] += 1;
     }
 
     fn poll(&mut self) {
         let mut ended = Vec::new();
         self.swap.finished(&mut ended).unwrap();
-        for slot in ended {
-            let slot = &mut self.slots[slot as usize];
-            *slot = match std::mem::replace(slot, Slot::Free) {
-                Slot::Leaving { blocks, versions } => {
+        for request in ended {
+            let request = &mut self.requests[request as usize];
+            *request = match std::mem::replace(request, RequestState::Free) {
+                RequestState::Leaving { blocks, versions } => {
                     self.free.extend(blocks);
-                    Slot::Away { versions }
+                    RequestState::Away { versions }
                 }
-                Slot::Returning { blocks } => Slot::Resident { blocks },
+                RequestState::Returning { blocks } => RequestState::Resident { blocks },
                 other => panic!("a transfer ended of {other:?}"),
             };
         }
@@ -193,20 +197,23 @@ impl World {
     pub(crate) fn settle(&mut self) {
         let begin = Instant::now();
         loop {
-            assert!(begin.elapsed() < LIMIT, "a transfer does not end: {:?}", self.slots);
+            assert!(begin.elapsed() < LIMIT, "a transfer does not end: {:?}", self.requests);
             self.poll();
-            let away = |slot: &Slot| matches!(slot, Slot::Away { .. });
-            let moving =
-                |slot: &Slot| matches!(slot, Slot::Leaving { .. } | Slot::Returning { .. });
-            match self.slots.iter().position(away) {
-                Some(slot) => {
-                    let Slot::Away { versions } = self.slots[slot].clone() else { unreachable!() };
+            let away = |request: &RequestState| matches!(request, RequestState::Away { .. });
+            let moving = |request: &RequestState| {
+                matches!(request, RequestState::Leaving { .. } | RequestState::Returning { .. })
+            };
+            match self.requests.iter().position(away) {
+                Some(request) => {
+                    let RequestState::Away { versions } = self.requests[request].clone() else {
+                        unreachable!()
+                    };
                     if self.free.len() < versions.len() {
                         self.make_room();
                     }
-                    self.come_back(slot, versions.len());
+                    self.come_back(request, versions.len());
                 }
-                None if self.slots.iter().any(moving) => {}
+                None if self.requests.iter().any(moving) => {}
                 None => break,
             }
         }
@@ -215,32 +222,37 @@ impl World {
 
     /// Looks at a resident's blocks and ends it.
     fn make_room(&mut self) {
-        let resident = |slot: &Slot| matches!(slot, Slot::Resident { .. });
-        let Some(slot) = self.slots.iter().position(resident) else { return };
+        let resident = |request: &RequestState| matches!(request, RequestState::Resident { .. });
+        let Some(request) = self.requests.iter().position(resident) else { return };
         self.check();
-        let Slot::Resident { blocks } = self.slots[slot].clone() else { unreachable!() };
-        self.end(slot, blocks);
+        let RequestState::Resident { blocks } = self.requests[request].clone() else {
+            unreachable!()
+        };
+        self.end(request, blocks);
     }
 
     fn check(&self) {
         self.compute.synchronize().unwrap();
-        for (index, slot) in self.slots.iter().enumerate() {
-            let Slot::Resident { blocks } = slot else { continue };
+        for (index, request) in self.requests.iter().enumerate() {
+            let RequestState::Resident { blocks } = request else { continue };
             for &block in blocks {
                 let mut found = vec![0u8; self.pool.block_bytes()];
                 let at = self.pool.block_at(block);
                 // SAFETY: as long as a block; all that writes it has run.
-                unsafe { result::memcpy_dtoh_sync(&mut found, at).unwrap() };
-                assert!(found == content(self.version_of(block)), "block {block} of slot {index}");
+                unsafe { result::memcpy_dtoh_sync(&mut found, at.address()).unwrap() };
+                assert!(
+                    found == content(self.version_of(block)),
+                    "block {block} of request {index}"
+                );
             }
         }
     }
 
-    /// Polls until `slot` is named.
-    pub(crate) fn wait(&mut self, slot: u32) {
+    /// Polls until `request` is named.
+    pub(crate) fn wait(&mut self, request: u32) {
         let (mut ended, begin) = (Vec::new(), Instant::now());
-        while !ended.contains(&slot) {
-            assert!(begin.elapsed() < LIMIT, "the transfer of {slot} does not end");
+        while !ended.contains(&request) {
+            assert!(begin.elapsed() < LIMIT, "the transfer of {request} does not end");
             self.swap.finished(&mut ended).unwrap();
         }
     }

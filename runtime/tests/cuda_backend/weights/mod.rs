@@ -12,8 +12,8 @@ use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
 use trail_runtime::model::{Architecture, Dtype, Model};
 
-/// Every source type, sizes that fill no tile, heads of both widths; more pieces than slots, so
-/// that slots go round.
+/// Every source type, sizes that fill no tile, heads of both widths; more pieces than buffers, so
+/// that buffers go round.
 #[test]
 fn weights_arrive_in_the_order_of_the_kernels() {
     let _session = trail_cuda_emulator::session();
@@ -30,7 +30,7 @@ fn weights_arrive_in_the_order_of_the_kernels() {
     }
 }
 
-/// The same in one large slot, and in each order of the driver's queue: what reads too soon finds
+/// The same in one large buffer, and in each order of the driver's queue: what reads too soon finds
 /// poison.
 #[test]
 fn no_order_of_the_queue_changes_what_arrives() {
@@ -79,10 +79,10 @@ fn progress_ends_with_all_bytes_of_the_file() {
     let _session = trail_cuda_emulator::session();
     let device = Arc::new(Device::open(0).unwrap());
     let model = model(&odd(64, true), Dtype::Bf16, 3);
-    let mut told = Vec::new();
-    let weights = DeviceWeights::upload(&device, &model, &mut |progress| told.push(progress));
+    let mut seen = Vec::new();
+    let weights = DeviceWeights::upload(&device, &model, &mut |progress| seen.push(progress));
     drop(weights.unwrap());
-    let last = told.last().unwrap();
+    let last = seen.last().unwrap();
     let norms = (2 * model.config.num_layers + 1) * model.config.hidden_size * 4;
     let layers = model.weights.layers.iter().flat_map(scene::tensors);
     let matrices: usize =
@@ -91,7 +91,7 @@ fn progress_ends_with_all_bytes_of_the_file() {
         (last.what, last.done, last.total),
         ("weights", last.total, (norms + matrices) as u64)
     );
-    assert!(told.is_sorted_by(|a, b| a.done < b.done));
+    assert!(seen.is_sorted_by(|a, b| a.done < b.done));
 }
 
 /// A model that the kernels cannot run is refused by its name in config.json, and nothing is
@@ -151,7 +151,7 @@ fn sweep(emulator: Emulator, what: Failing, code: CUresult, check: impl Fn(&Cuda
 }
 
 #[test]
-fn every_allocation_that_fails_is_told_and_leaves_nothing() {
+fn every_allocation_that_fails_is_reported_and_leaves_nothing() {
     let session = trail_cuda_emulator::session();
     let Some(emulator) = session.emulator() else { return };
     let failed =
@@ -159,12 +159,12 @@ fn every_allocation_that_fails_is_told_and_leaves_nothing() {
             assert!(matches!(error, CudaError::OutOfMemory(_)), "{error}");
             assert!(error.to_string().contains(" bytes needed"), "{error}");
         });
-    // The weights; two slots of two threads, pinned and on the device.
+    // The weights; two buffers of two threads, pinned and on the device.
     assert_eq!(failed, 9);
 }
 
 #[test]
-fn every_copy_and_launch_that_fails_is_told_and_leaves_nothing() {
+fn every_copy_and_launch_that_fails_is_reported_and_leaves_nothing() {
     let session = trail_cuda_emulator::session();
     let Some(emulator) = session.emulator() else { return };
     let copies = sweep(emulator, Failing::Copy, CUresult::CUDA_ERROR_INVALID_VALUE, |error| {

@@ -1,18 +1,18 @@
 //! Models of odd sizes, their way to the device, and what should have arrived.
 
 use cudarc::driver::result;
-use cudarc::driver::sys::CUdeviceptr;
 use half::bf16;
 use std::sync::Arc;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::weights::UploadPool;
-use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
+use trail_runtime::cuda::{CudaError, Device, DeviceWeights, params};
 use trail_runtime::model::{
     Architecture, Dtype, LayerWeights, Model, ModelConfig, QkNorm, QkvBias, RopePairing, Tensor,
 };
 use trail_test_support::cuda::Chance;
 use trail_test_support::gemm::{self as reference, Matrix};
 
-/// A slot that holds no more than one tile of most matrices here.
+/// A buffer that holds no more than one tile of most matrices here.
 pub(crate) const TINY_SLOT: usize = 1 << 10;
 
 /// The part of a configuration that the weights depend on.
@@ -109,10 +109,10 @@ impl Arrived {
         let config = &model.config;
         let (d, inner, vocab) = (config.hidden_size, config.intermediate_size, config.vocab_size);
         device.synchronize().unwrap();
-        let bits = |at: CUdeviceptr, count: usize| {
+        let bits = |at: DevicePtr<params::bf16>, count: usize| {
             let mut bits = vec![0u16; count];
             // SAFETY: nothing is in flight; a read beyond the weights would be a finding.
-            unsafe { result::memcpy_dtoh_sync(&mut bits, at).unwrap() };
+            unsafe { result::memcpy_dtoh_sync(&mut bits, at.address()).unwrap() };
             bits
         };
         let fragments = |at, rows: usize, width: usize| {
@@ -139,8 +139,9 @@ impl Arrived {
                 .map(|layer| {
                     let (all, head) = (config.q_size() + 2 * config.kv_size(), config.head_dim);
                     let terms = &layer.terms;
-                    [(terms.bias, all), (terms.q_norm, head), (terms.k_norm, head)]
-                        .map(|(at, len)| if at == 0 { Vec::new() } else { bits(at, len) })
+                    [(terms.bias, all), (terms.q_norm, head), (terms.k_norm, head)].map(
+                        |(at, len)| if at == DevicePtr::NULL { Vec::new() } else { bits(at, len) },
+                    )
                 })
                 .collect(),
             lm_head: fragments(weights.lm_head, vocab, d),

@@ -109,7 +109,7 @@ fn a_wait_for_loads_since_the_last_product_is_exposed() {
     // The loads of the next iteration pass behind the product.
     assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0), ("MOV R1, R2", 7, 0b1000)]), 0);
     assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0b1000)]), 1);
-    // The older buffer has a scoreboard of its own.
+    // The older buffer has its own scoreboard.
     assert_eq!(waits(&[(LOAD, 3, 0), (PRODUCT, 7, 0b100), (LOAD, 2, 0), (PRODUCT, 7, 0b1000)]), 0);
     // Over the end of the loop.
     assert_eq!(waits(&[(PRODUCT, 7, 0b1000), (LOAD, 3, 0)]), 1);
@@ -147,7 +147,7 @@ fn a_warp_holds_the_stages_that_it_has_not_freed() {
 
 /// The ring's other side: copies by one thread, all in one loop.
 #[test]
-fn bulk_copies_are_counted_where_most_are_issued() {
+fn bulk_copies_are_counted_where_the_loop_issues_them() {
     let copy = "UBLKCP.S.G [UR10], [UR8], UR4, desc[UR6]";
     let mut text = String::from(".text.kernel:\n");
     text += &line(0, "SYNCS.EXCH.64 URZ, [UR5], UR6", 7, 0);

@@ -12,10 +12,10 @@ pub(in crate::cuda::plan) const UNIT: usize = 64;
 pub(in crate::cuda::plan) const MERGE_BLOCK: u32 = 256;
 /// Most splits of a tile, and fewest units of one: the longest chain of the merge, and what a block
 /// should carry beside its start and the store of its part.
-const MOST_SPLITS: usize = 64;
+const MAX_SPLITS: usize = 64;
 const LEAST_UNITS: usize = 4;
 /// Most blocks' worth of parts for each place: bounds the workspace.
-const MOST_WAVES: usize = 3;
+const MAX_WAVES: usize = 3;
 /// Cost of a wave of blocks, in tokens that it could have multiplied: start and end of a block,
 /// some 4 us at the 75 ns a token that a place of an A100 takes with heads 128 wide. Its parts cost
 /// the merge as much again. A forecast, as no GPU has run it.
@@ -51,12 +51,12 @@ impl PrefillSplit {
         units: usize,
     ) -> PrefillSplit {
         let splits = |tile| tile_units(heads, segments, tile).div_ceil(units);
-        let most = tiles.iter().map(splits).max().unwrap_or(1);
-        if most < 2 {
+        let max = tiles.iter().map(splits).max().unwrap_or(1);
+        if max < 2 {
             return PrefillSplit::WHOLE;
         }
         let last = tiles.iter().rposition(|tile| splits(tile) > 1);
-        PrefillSplit { cut_tiles: last.map_or(0, |last| last + 1), splits: most, units }
+        PrefillSplit { cut_tiles: last.map_or(0, |last| last + 1), splits: max, units }
     }
 
     /// Splits with the lowest estimated time on a chip with `places` places for blocks; none where
@@ -83,10 +83,10 @@ impl PrefillSplit {
             PrefillSplit::with_units(heads, segments, tiles, longest.div_ceil(splits))
         };
         let fits = |splits: &usize| {
-            *splits == 1 || made(*splits).parts(heads) <= PrefillSplit::most_parts(places)
+            *splits == 1 || made(*splits).parts(heads) <= PrefillSplit::max_parts(places)
         };
-        let most = (longest / LEAST_UNITS).clamp(1, MOST_SPLITS);
-        made((1..=most).filter(fits).min_by_key(|&splits| cost(splits)).unwrap_or(1))
+        let max = (longest / LEAST_UNITS).clamp(1, MAX_SPLITS);
+        made((1..=max).filter(fits).min_by_key(|&splits| cost(splits)).unwrap_or(1))
     }
 
     /// The same for a layer with a window: whole tiles where a split holds what a tile sees of it.
@@ -107,8 +107,8 @@ impl PrefillSplit {
     }
 
     /// Most parts of a chosen split.
-    pub fn most_parts(places: usize) -> usize {
-        MOST_WAVES * places
+    pub fn max_parts(places: usize) -> usize {
+        MAX_WAVES * places
     }
 
     /// Floats of workspace for the outputs of `parts` parts, and for their maxima and sums.
@@ -195,8 +195,8 @@ mod tests {
         for chunks in [&[(32, 131_000)][..], &[(500, 9000), (40, 100_000)], &[(8, 4000); 30]] {
             for places in [108, 132, 264] {
                 let split = chosen(places, chunks);
-                assert!(split.parts(LLAMA) <= PrefillSplit::most_parts(places), "{split:?}");
-                assert!(split.splits <= MOST_SPLITS);
+                assert!(split.parts(LLAMA) <= PrefillSplit::max_parts(places), "{split:?}");
+                assert!(split.splits <= MAX_SPLITS);
             }
         }
     }

@@ -151,9 +151,9 @@ fn decode_fills_the_chip_in_one_wave() {
         if plan.launch.kernel.starts_with("skinny") && plan.product.features > 4000 {
             let is_small = chip.shared_per_multiprocessor < 160 * 1024;
             let per_multiprocessor = if plan.product.rows > 32 || is_small { 1 } else { 2 };
-            let slots = chip.multiprocessors * per_multiprocessor;
-            assert!(plan.launch.grid[0] <= slots, "{}", plan.launch);
-            assert!(plan.launch.grid[0] * 100 >= slots * 97, "{}", plan.launch);
+            let places = chip.multiprocessors * per_multiprocessor;
+            assert!(plan.launch.grid[0] <= places, "{}", plan.launch);
+            assert!(plan.launch.grid[0] * 100 >= places * 97, "{}", plan.launch);
         }
     }
 }

@@ -28,7 +28,7 @@ const L2_BYTES: usize = 64;
 /// Multiply-adds of its tensor cores in a clock.
 const MULTIPLY_ADDS: usize = 2048;
 
-/// Blocks of a cluster: columns of the grid, each with a tile of its own of every pair.
+/// Blocks of a cluster: columns of the grid, each with its own tile of every pair.
 pub(in crate::cuda::plan) const CLUSTER: usize = 2;
 
 /// A compiled instance.
@@ -104,7 +104,7 @@ struct Share {
 
 impl Share {
     fn new(instance: &Instance, multiprocessors: usize, tiles: usize, depth: usize) -> Share {
-        // Each block has a few units, or it would be waited for at a tile of which it has none.
+        // Each block has a few units, or it would be waited for at a tile that it has no part of.
         let grid = multiprocessors.min((tiles * depth / LEAST_UNITS).max(1));
         let rest = tiles % grid;
         let saved = depth.saturating_sub((rest * depth).div_ceil(grid));
@@ -208,7 +208,7 @@ mod tests {
         assert!(plan.launch.splits > 4);
     }
 
-    /// 512 tiles: three waves and 116 tiles, of which sharing saves an eighth of a wave.
+    /// 512 tiles: three waves and 116 tiles: sharing saves an eighth of a wave.
     #[test]
     fn whole_waves_are_not_shared() {
         let plan = plan(4096, 4096, 14336);

@@ -15,15 +15,15 @@ use crate::cuda::step_metadata::StepMetadata;
 
 /// The properties of a step that its launches depend on. Sizes are indices into [`Plans`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shape {
-    /// The list of differences and the slot of the rings that it uses.
+pub(super) struct StepShape {
+    /// The list of differences and the half of the rings that it uses.
     pub(super) parity: usize,
     /// Of all rows.
     pub(super) rows: usize,
     /// Of the decode rows.
     pub(super) decode: Option<usize>,
     /// Of the rows of logits.
-    pub(super) choices: Option<usize>,
+    pub(super) sampled_rows: Option<usize>,
     /// Tiles of prompt rows, their rows, and the pairs of a row and a token that they attend to.
     pub(super) tiles: usize,
     pub(super) prompt_rows: usize,
@@ -35,12 +35,12 @@ pub(super) struct Shape {
     pub(super) mean_rows: usize,
     /// Rows of the tap's stage that go to the host.
     pub(super) staged: usize,
-    /// Decode rows only, all of which sample a token: the steps that graphs are captured for.
+    /// Decode rows only, and all sample a token: the steps that graphs are captured for.
     pub(super) is_plain: bool,
 }
 
 /// Writes steps into the metadata, and remembers what was written.
-pub(super) struct Filler {
+pub(super) struct MetadataWriter {
     pub(super) layout: Layout,
     group: usize,
     /// True if a layer is tapped.
@@ -60,17 +60,17 @@ pub(super) struct Filler {
     pub(super) staged: Staged,
 }
 
-impl Filler {
-    /// Invalidates what was written for the request in `slot`, whose blocks were taken away.
-    pub(super) fn invalidate(&mut self, slot: u32) {
-        self.slots.invalidate(slot);
+impl MetadataWriter {
+    /// Invalidates what was written for `request`, whose blocks were taken away.
+    pub(super) fn invalidate(&mut self, request: u32) {
+        self.slots.invalidate(request);
     }
 
-    pub(super) fn new(limits: &StepLimits, plans: &Plans, taps: bool) -> Filler {
-        let (rows, choices) = (plans.rows.last(), plans.choices.last());
-        let tiles = plans.most_tiles(limits);
-        let layout = Layout::new(limits, rows, choices, tiles);
-        Filler {
+    pub(super) fn new(limits: &StepLimits, plans: &Plans, taps: bool) -> MetadataWriter {
+        let (rows, sampled_rows) = (plans.rows.last(), plans.sampled_rows.last());
+        let tiles = plans.max_tiles(limits);
+        let layout = Layout::new(limits, rows, sampled_rows, tiles);
+        MetadataWriter {
             layout,
             group: plans.heads.group,
             taps,
@@ -81,12 +81,12 @@ impl Filler {
             unplaced: Vec::with_capacity(limits.segments),
             prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
-            samplings: RowSamplings::new(layout, choices, limits.segments),
+            samplings: RowSamplings::new(layout, sampled_rows, limits.segments),
             staged: Staged::new(layout, rows, 2 * limits.segments),
         }
     }
 
-    /// Segments whose request has just got its slot: the engine's slot and the batch_idx.
+    /// Segments whose request has just got its batch slot: the request index and the batch_idx.
     pub(super) fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (u32, u32)> + 'a {
         let both = batch.segments.iter().zip(&self.assigned);
         both.filter(|(_, assigned)| assigned.is_new)
@@ -94,12 +94,12 @@ impl Filler {
     }
 
     /// Writes `step` into `metadata`.
-    pub(super) fn fill(
+    pub(super) fn write(
         &mut self,
         step: &Step<'_>,
         plans: &Plans,
         metadata: &mut StepMetadata,
-    ) -> Shape {
+    ) -> StepShape {
         let batch = step.batch;
         metadata.begin(step.number);
         metadata.set(self.layout.number, step.number as u32);
@@ -114,18 +114,18 @@ impl Filler {
         for row in (count..padded).chain(end..plans.rows.at(rows)) {
             metadata.set(self.layout.batch_idx + row, NONE);
         }
-        let choices = self.write_choices(step, count, plans, metadata);
-        let mut shape = Shape {
+        let sampled_rows = self.write_sampled(step, count, plans, metadata);
+        let mut shape = StepShape {
             parity: (step.number % 2) as usize,
             decode,
-            choices,
+            sampled_rows,
             is_plain: self.prefill.is_empty()
-                && self.samplings.chosen().len() == batch.segments.len(),
+                && self.samplings.sampled_rows().len() == batch.segments.len(),
             ..self.prefill_shape(rows, plans)
         };
         if self.taps {
-            let most = plans.rows.at(rows);
-            self.staged.write(step.tap, &self.device_row, most, count, &mut shape, metadata);
+            let padded_rows = plans.rows.at(rows);
+            self.staged.write(step.tap, &self.device_row, padded_rows, count, &mut shape, metadata);
             if shape.is_plain {
                 shape.staged = padded;
             }
@@ -135,7 +135,7 @@ impl Filler {
     }
 
     /// Writes the blocks that the table does not have yet. A request's blocks do not change while
-    /// it keeps its slot; it only gets more.
+    /// it keeps its batch slot; it only gets more.
     fn write_tables(&mut self, batch: &Batch, metadata: &mut StepMetadata) {
         for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
             let blocks = batch.blocks(segment);
@@ -239,12 +239,12 @@ impl Filler {
     /// Writes a prompt of `tokens` zeros in batch slot 0 and the first blocks of the pool: work to
     /// be timed before the first step. No slot is assigned, so that the first request of the slot
     /// overwrites everything.
-    pub(super) fn fill_prompt(
+    pub(super) fn write_prompt(
         &mut self,
         tokens: usize,
         plans: &Plans,
         metadata: &mut StepMetadata,
-    ) -> Shape {
+    ) -> StepShape {
         let layout = self.layout;
         let rows = plans.rows.index(tokens);
         metadata.begin(0);
@@ -265,21 +265,21 @@ impl Filler {
     }
 
     /// The shape of the prefill segments, as part of a step padded to size `rows`.
-    fn prefill_shape(&self, rows: usize, plans: &Plans) -> Shape {
+    fn prefill_shape(&self, rows: usize, plans: &Plans) -> StepShape {
         let pairs = |segment: &PrefillSegment| segment.rows * (segment.context + segment.rows);
-        Shape {
+        StepShape {
             rows,
             tiles: self.tiles.len(),
             prompt_rows: self.prefill.iter().map(|segment| segment.rows).sum(),
             prompt_pairs: self.prefill.iter().map(pairs).sum(),
             split: plans.split(&self.prefill, &self.tiles),
-            ..Shape::default()
+            ..StepShape::default()
         }
     }
 
     /// Writes the sampling parameters of each segment that needs logits. A decode row has the same
     /// index among the rows of logits.
-    fn write_choices(
+    fn write_sampled(
         &mut self,
         step: &Step<'_>,
         decode_rows: usize,
@@ -308,11 +308,11 @@ impl Filler {
                 self.samplings.skip(index, metadata);
             }
         }
-        if self.samplings.chosen().is_empty() {
+        if self.samplings.sampled_rows().is_empty() {
             return None;
         }
-        let size = plans.choices.index(next);
-        for index in next..plans.choices.at(size) {
+        let size = plans.sampled_rows.index(next);
+        for index in next..plans.sampled_rows.at(size) {
             self.samplings.skip(index, metadata);
         }
         Some(size)
