@@ -11,6 +11,7 @@ use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQU
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
+use crate::count::{count, count_u32};
 use crate::cpu_args::CpuArgs;
 use crate::experimental::Experimental;
 use crate::prediction_args::PredictionArgs;
@@ -227,26 +228,9 @@ fn share(text: &str) -> Result<f32, String> {
     }
 }
 
-/// A number of steps from `MIN` to the scheduler's bound.
-pub(crate) fn count_u32<const MIN: u32>(text: &str) -> Result<u32, String> {
-    let max = u32::MAX / 2;
-    match text.parse() {
-        Ok(steps) if (MIN..=max).contains(&steps) => Ok(steps),
-        _ => Err(format!("expected a whole number from {MIN} to {max}")),
-    }
-}
-
 /// A number of tokens up to the scheduler's bound.
 fn refresh(text: &str) -> Result<u32, String> {
     count::<{ MAX_CONTEXT as usize }>(text).map(|tokens| tokens as u32)
-}
-
-/// Parses a number from 1 to `MAX`.
-pub fn count<const MAX: usize>(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
-        _ => Err(format!("expected a whole number from 1 to {MAX}")),
-    }
 }
 
 impl EngineArgs {

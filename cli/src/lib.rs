@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod count;
 mod cpu_args;
 mod detokenizer;
 pub mod drive;
@@ -29,7 +30,8 @@ mod size;
 mod spread;
 mod table;
 
-pub use args::{Device, EngineArgs, ModelArgs, count};
+pub use args::{Device, EngineArgs, ModelArgs};
+pub use count::count;
 pub use cpu_args::CpuArgs;
 pub use detokenizer::{Detokenizer, TextOptions};
 pub use embedder::Embedder;

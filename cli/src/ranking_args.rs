@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail};
 
-use crate::args::count_u32;
+use crate::count::count_u32;
 
 /// Options of the rank under `trail`, `trail-auto` and `gittins`. A default is that of
 /// [`Ranking::DEFAULT`].

@@ -15,10 +15,11 @@ use futures_util::StreamExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::MAX_BODY_BYTES;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 
+/// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
+const MAX_BODY_BYTES: usize = 4 << 20;
 /// Longest body that needs no permit, bytes. Prompts of most requests are shorter.
 const SMALL_BYTES: usize = 64 << 10;
 /// Bytes of large bodies that are held at once, read or being read: four of the largest.

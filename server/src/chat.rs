@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
+use crate::access::Access;
 use crate::body::{Admitted, Body};
 use crate::body_limits::BodyPermit;
 use crate::choice::Delta;
@@ -17,10 +18,9 @@ use crate::error::ApiError;
 use crate::logprobs;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
+use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
-use crate::request_log::Access;
 use crate::state::{ServerState, Shared};
-use crate::submit::Prompts;
 use crate::unsupported::{Field, Neutral, is_neutral};
 
 #[derive(Deserialize)]

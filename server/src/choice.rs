@@ -9,11 +9,11 @@ use tokio::time::timeout;
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_runtime::text::StopMatcher;
 
+use crate::access::Access;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::logprobs::{Scored, Scorer};
 use crate::metrics::Watch;
-use crate::request_log::Access;
 use crate::state::ServerState;
 use trail_cli::{Detokenizer, TextOptions};
 

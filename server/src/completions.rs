@@ -8,6 +8,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::access::Access;
 use crate::body::{Admitted, Body};
 use crate::choice::Delta;
 use crate::envelope::Usage;
@@ -15,10 +16,9 @@ use crate::error::ApiError;
 use crate::logprobs;
 use crate::options::Options;
 use crate::prompt::Prompt;
+use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
-use crate::request_log::Access;
 use crate::state::{ServerState, Shared};
-use crate::submit::Prompts;
 use crate::unsupported::{Field, Neutral};
 
 /// OpenAI's default for this endpoint.

@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod activity;
 mod body;
 mod body_limits;
 mod chat;
@@ -26,8 +28,11 @@ mod models;
 mod one_or_many;
 mod options;
 mod prompt;
+mod prompts;
 mod reply;
 mod request_log;
+mod scrape;
+mod server_options;
 mod shutdown;
 mod state;
 mod submit;
@@ -49,25 +54,12 @@ use trail_runtime::engine::Engine;
 
 use body_limits::BodyLimits;
 use error::ApiError;
+pub use server_options::ServerOptions;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
 
-/// Largest request body, bytes. A context of 128 Ki tokens is under 1 MiB as text or as ids.
-const MAX_BODY_BYTES: usize = 4 << 20;
-
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
-
-/// Options of a server.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ServerOptions {
-    /// Time limits.
-    pub timeouts: Timeouts,
-    /// Writes a line for each request to stderr.
-    pub verbose: bool,
-    /// Special tokens in messages of users and tools are control tokens.
-    pub allow_special_tokens: bool,
-}
 
 /// Serves `engine` at `host` until a signal, then finishes the running requests. `listening` is
 /// called with the bound address once connections are accepted.
@@ -113,7 +105,7 @@ fn router(state: Arc<ServerState>) -> Router {
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
         .route("/live", get(state::live))
-        .route("/metrics", get(metrics::scrape))
+        .route("/metrics", get(scrape::scrape))
         .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
 }

@@ -3,19 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
-use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
-};
+use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
 use trail_cli::Error;
 use trail_runtime::engine::Stats;
 
+use crate::access::Access;
 use crate::engine_metrics;
-use crate::error::ApiError;
-use crate::request_log::Access;
-use crate::state::Shared;
 use crate::vllm_metrics;
 
 /// Bucket bounds of times to first token and of whole answers, seconds.
@@ -98,7 +91,12 @@ impl Metrics {
         }
     }
 
-    fn text(&self, stats: &Stats, failed: u64, model: &str) -> prometheus::Result<Vec<u8>> {
+    pub(crate) fn text(
+        &self,
+        stats: &Stats,
+        failed: u64,
+        model: &str,
+    ) -> prometheus::Result<Vec<u8>> {
         let mut families = self.registry.gather();
         families.extend(engine_metrics::families(stats, failed)?);
         families.extend(vllm_metrics::families(&families, stats.num_blocks, model));
@@ -148,14 +146,6 @@ impl Drop for Watch {
             self.count(self.access.reason_of_drop());
         }
     }
-}
-
-/// Returns the metrics in Prometheus's text format.
-pub(crate) async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
-    let failed = state.engine.predictor().map_or(0, |predictor| predictor.failures());
-    let text = state.metrics.text(&state.engine.stats(), failed, &state.name);
-    let text = text.map_err(|_| ApiError::interrupted())?;
-    Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use trail_runtime::text::StopMatcher;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
 use crate::one_or_many::OneOrMany;
+use crate::prompts::Prompts;
 use crate::state::ServerState;
-use crate::submit::Prompts;
 
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;

@@ -9,11 +9,11 @@ use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::Engine;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
-use crate::ServerOptions;
 use crate::body_limits::BodyLimits;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
+use crate::server_options::ServerOptions;
 use crate::timeouts::Timeouts;
 
 /// The served model, its engine, and the server's own records.

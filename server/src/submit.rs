@@ -5,31 +5,16 @@ use std::sync::Arc;
 use trail_cli::{TextOptions, random};
 use trail_runtime::engine::{Request, SubmitError};
 
+use crate::access::Access;
 use crate::body_limits::{BodyPermit, HasLeft};
 use crate::choice::{Choice, ChoiceOptions};
 use crate::error::ApiError;
 use crate::options::Options;
-use crate::request_log::Access;
+use crate::prompts::Prompts;
 use crate::state::ServerState;
 
 /// Maximum number of choices of one request: `n` times the number of prompts.
 pub(crate) const MAX_CHOICES: usize = 128;
-
-/// Prompts, and the options that each endpoint spells in its own way.
-pub(crate) struct Prompts {
-    /// Token ids of each prompt.
-    pub ids: Vec<Vec<u32>>,
-    /// Name of the request field that holds the prompts, for error messages.
-    pub field: &'static str,
-    /// Default of `max_tokens`; `None` for the rest of the context.
-    pub default_max_tokens: Option<u32>,
-    /// Log-probabilities per position: `None` for none, else the number of most likely tokens.
-    pub top_logprobs: Option<u8>,
-    /// Name of the request field that holds their number, for error messages.
-    pub top_logprobs_field: &'static str,
-    /// Text before each answer, one per prompt; empty for none.
-    pub echo: Vec<String>,
-}
 
 impl Options {
     /// Submits one engine request for each choice: all, or none if one is rejected. Predictions

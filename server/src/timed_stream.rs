@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::connection::Activity;
+use crate::activity::Activity;
 use crate::timeouts::Timeouts;
 
 /// A stream that fails with `TimedOut` when the client sends no request, or half a header, or does

@@ -1,14 +1,14 @@
 //! A simulation: workers behind a balancer, and the jobs in order of arrival.
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::job::Job;
 use crate::run::{JobOutcome, SimulationRun};
+use crate::simulation_error::{MAX_WORKERS, SimulationError};
 use crate::step_model::StepModel;
 use crate::worker::Worker;
-use trail_scheduler::{ConfigError, Policy, Refusal, SchedulerConfig};
+use trail_scheduler::{Policy, SchedulerConfig};
 
 /// Steps between two reports of progress.
 const REPORT_STEPS: u64 = 1024;
@@ -38,51 +38,9 @@ pub struct Progress {
     pub steps: u64,
 }
 
-/// The reason for which a simulation cannot run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SimulationError {
-    /// Invalid sizes of the scheduler.
-    Config(ConfigError),
-    /// The scheduler refused a job.
-    Refused {
-        /// The job's number.
-        id: u64,
-        /// The reason.
-        refusal: Refusal,
-    },
-    /// The jobs are not in order of arrival.
-    Unsorted {
-        /// The number of the first job that arrives before its predecessor.
-        id: u64,
-    },
-    /// Number of workers outside 1..=[`Simulation::MAX_WORKERS`].
-    Workers(u32),
-    /// The policy runs none of the requests that are left.
-    Stalled,
-}
-
-impl fmt::Display for SimulationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SimulationError::Config(error) => error.fmt(f),
-            SimulationError::Refused { id, refusal } => write!(f, "request {id}: {refusal}"),
-            SimulationError::Unsorted { id } => {
-                write!(f, "request {id} arrives before the one in front of it: sort the requests")
-            }
-            SimulationError::Workers(workers) => {
-                let max = Simulation::MAX_WORKERS;
-                write!(f, "workers is {workers}: choose a number from 1 to {max}")
-            }
-            SimulationError::Stalled => f.write_str("the policy runs none of the requests left"),
-        }
-    }
-}
-
-impl std::error::Error for SimulationError {}
-
 impl Simulation {
     /// Most workers.
-    pub const MAX_WORKERS: u32 = 4096;
+    pub const MAX_WORKERS: u32 = MAX_WORKERS;
 
     /// One worker without a bound on gaps.
     pub fn new(scheduler: SchedulerConfig, model: StepModel) -> Simulation {
@@ -103,7 +61,7 @@ impl Simulation {
         if let Some(pair) = jobs.windows(2).find(|pair| pair[1].arrival_ns < pair[0].arrival_ns) {
             return Err(SimulationError::Unsorted { id: pair[1].id });
         }
-        let new = |number| Worker::new(number, self, policy());
+        let new = |number| Worker::new(number, self.scheduler, &self.model, self.max_gap, policy());
         let mut cluster = Cluster {
             workers: (0..self.workers).map(new).collect::<Result<_, _>>()?,
             done: vec![None; jobs.len()],

@@ -5,14 +5,15 @@
 //! is complete.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::job::Job;
 use crate::run::JobOutcome;
-use crate::simulation::{Simulation, SimulationError};
-use crate::step_model::StepTime;
+use crate::simulation_error::SimulationError;
+use crate::step_model::{StepModel, StepTime};
 use crate::transfers::Transfers;
 use trail_scheduler::{
-    Policy, Prediction, PrefillPace, PrefillWork, RequestIdx, Scheduler, StepWork,
+    Policy, Prediction, PrefillPace, PrefillWork, RequestIdx, Scheduler, SchedulerConfig, StepWork,
 };
 
 /// Result of a step.
@@ -80,15 +81,16 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(
         number: u32,
-        simulation: &Simulation,
+        scheduler: SchedulerConfig,
+        model: &StepModel,
+        max_gap: Duration,
         policy: Box<dyn Policy>,
     ) -> Result<Worker, SimulationError> {
-        let Simulation { scheduler, model, max_gap, .. } = simulation;
         Ok(Worker {
             number,
-            scheduler: Scheduler::new(*scheduler, policy).map_err(SimulationError::Config)?,
+            scheduler: Scheduler::new(scheduler, policy).map_err(SimulationError::Config)?,
             time: model.time,
-            pace: model.time.prefill_pace(*max_gap),
+            pace: model.time.prefill_pace(max_gap),
             transfers: Transfers::new(model.block_s),
             now_ns: 0,
             inbox: VecDeque::new(),

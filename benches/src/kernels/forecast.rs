@@ -20,6 +20,7 @@ use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
 
 use super::{KernelsArgs, cases, share};
+use rates::HMMA_FLOPS;
 pub use rates::{ForecastChip, Rates};
 
 /// Figures of a kernel's machine code that the model reads; docs are at the manifest's fields.
@@ -53,8 +54,6 @@ const GROUP_BYTES: f64 = 8.0 * 1024.0;
 const RUN_BYTES: f64 = 1024.0;
 /// Features of a tile of every product.
 const FEATURES: f64 = 128.0;
-/// Floating-point operations of an HMMA (m16n8k16).
-const HMMA_FLOPS: f64 = 4096.0;
 /// Clocks of a warp's special functions (MUFU) on one scheduler: 16 a clock and multiprocessor.
 const MUFU_CLOCKS: f64 = 8.0;
 /// Warpgroups of a wgmma block that multiply; the third loads.

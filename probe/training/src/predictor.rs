@@ -5,6 +5,7 @@
 //! the least validation loss are kept.
 
 mod dense;
+mod learner;
 mod sparse;
 
 use trail_platform::Rng;
@@ -16,6 +17,8 @@ use trail_probe::predictor::{Features, Layer, Output, RankScale};
 use crate::objective::{LIST, Objective};
 use crate::train::shuffle;
 use dense::Dense;
+use learner::Learner;
+pub use learner::{Example, Recipe, Setting};
 use sparse::Sparse;
 
 /// Most passes over the prompts, and passes without a better loss that end a training.
@@ -24,30 +27,6 @@ const PATIENCE: u64 = 5;
 
 /// Points of the scale of scores.
 const SCALE_POINTS: usize = 32;
-
-/// A prompt with the length of its answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Example {
-    /// The inputs that are not zero, with their indices.
-    pub inputs: Vec<(u32, f64)>,
-    /// Output tokens of the answer.
-    pub tokens: u32,
-}
-
-/// A head and its loss.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Recipe {
-    /// The inputs.
-    pub features: Features,
-    /// The loss.
-    pub objective: Objective,
-    /// Units of a hidden layer.
-    pub hidden: usize,
-    /// Hidden layers; none over a bag of tokens.
-    pub layers: usize,
-    /// Seed of the weights and of the order of prompts.
-    pub seed: u64,
-}
 
 /// A trained predictor with its figures on the validation's prompts.
 pub struct Trained {
@@ -70,38 +49,6 @@ pub struct Pass {
     pub loss: f64,
     /// Kendall's tau-b of predicted and true lengths.
     pub tau_b: f64,
-}
-
-/// Parameters of the optimizer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
-    /// Size of a step.
-    pub rate: f64,
-    /// Share of a weight, times the rate, by which a step shrinks it.
-    pub weight_decay: f64,
-}
-
-/// A head while it is trained.
-trait Learner: Clone {
-    /// Settings that are tried.
-    const SETTINGS: &[Setting];
-
-    /// Examples of a step.
-    fn batch(&self, objective: &Objective) -> usize;
-
-    /// Outputs for `examples` `[examples, outputs]`.
-    fn outputs(&self, examples: &[&Example]) -> Vec<f64>;
-
-    /// One step on the loss that `slopes` returns of the outputs, which it replaces by its slopes.
-    fn step(
-        &mut self,
-        examples: &[&Example],
-        slopes: impl FnOnce(&mut [f64]) -> f64,
-        setting: Setting,
-    );
-
-    /// The layers, for inputs as they are.
-    fn layers(&self) -> Vec<Layer>;
 }
 
 /// Trains on `training`; stops by, and chooses the setting by, `validation`. Inputs have indices

@@ -14,12 +14,10 @@ use crate::Dtype;
 
 use super::glu::exp;
 use super::quantized::StoredQ8_0;
-use super::scratch::{AttentionScratch, SPAN_BLOCKS, SPAN_TOKENS};
+use super::scratch::{AttentionScratch, BLOCK_TOKENS, SPAN_BLOCKS, SPAN_TOKENS};
 use super::stored::{Cached, StoredBf16, StoredF16, StoredF32, TILE_COLS};
 use super::tile::{Ahead, Columns, Rows, tiles};
 
-/// Tokens of a KV block.
-pub const BLOCK_TOKENS: usize = 16;
 /// Types of keys and values.
 pub const KV_DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::Q8_0];
 

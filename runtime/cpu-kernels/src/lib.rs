@@ -40,7 +40,7 @@ mod unpack;
 
 pub use activation::Activation;
 pub use aligned::Aligned;
-pub use attention::{Attention, BLOCK_TOKENS, KV_DTYPES, partitions};
+pub use attention::{Attention, KV_DTYPES, partitions};
 pub use dtype::Dtype;
 pub use interleave::{INTERLEAVED_ROWS, interleave};
 pub use packing::Packing;
@@ -51,7 +51,7 @@ pub use q8::{Q8_VALUES, Q8Block};
 pub use q8_product::Q8Product;
 pub use q8_table::Q8Kernels;
 pub use random::{DEVIATION, fill_random};
-pub use scratch::AttentionScratch;
+pub use scratch::{AttentionScratch, BLOCK_TOKENS};
 pub use shared::SharedMut;
 pub use softmax::Softmax;
 pub use table::Kernels;

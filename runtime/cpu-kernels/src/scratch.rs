@@ -1,9 +1,11 @@
 //! Scratch memory of attention.
 
-use crate::BLOCK_TOKENS;
 use crate::aligned::Aligned;
 
 use super::softmax::{Softmax, head_stride};
+
+/// Tokens of a KV block.
+pub const BLOCK_TOKENS: usize = 16;
 
 /// Blocks of a span, 64 tokens: scores are computed by blocks, then softmax and values advance by a
 /// span, which takes a quarter of the reductions and of the updates of the output.

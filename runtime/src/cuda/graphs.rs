@@ -4,7 +4,7 @@ use super::context::Context;
 use super::error::CudaError;
 use super::error::driver_error;
 use super::queue::Queue;
-use super::step::StepPhase;
+use super::step::phase::StepPhase;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
 use std::ptr;

@@ -15,6 +15,11 @@ const HELP: &str = "fewer --kv-blocks, a lower --token-budget, or a smaller mode
 /// Kernels count blocks in signed 32-bit numbers.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
+/// Elements of a layer in a KV block.
+pub(super) fn layer_stride(config: &ModelConfig) -> usize {
+    2 * config.kv_size() * BLOCK_TOKENS
+}
+
 /// Device memory that a captured graph may take, bytes.
 const GRAPH_BYTES: usize = 256 << 10;
 /// Left free for the driver, beside the graphs, when the pool takes the rest, bytes; on a small

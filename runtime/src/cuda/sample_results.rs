@@ -8,11 +8,10 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::memory::PinnedBuffer;
+use super::step_metadata::PARITIES;
 use std::mem::offset_of;
 use trail_ptx::DevicePtr;
 use trail_ptx::params::RowSampled;
-
-const PARITIES: usize = 2;
 
 /// `[2 parities][rows]` sampled tokens.
 pub(super) struct SampleResults {

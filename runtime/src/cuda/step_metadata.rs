@@ -15,8 +15,8 @@ use super::queue::Queue;
 use trail_ptx::DevicePtr;
 use trail_ptx::params::ApplyDiffsParams;
 
-/// Steps that may be in flight, and so lists.
-const PARITIES: usize = 2;
+/// Steps that may be in flight: the copies of everything that a step has for itself.
+pub(super) const PARITIES: usize = 2;
 /// Words of a list before its first pair: how many there are, and one that keeps pairs aligned.
 const HEAD: usize = 2;
 

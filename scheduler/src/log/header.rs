@@ -4,7 +4,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::parse::json_error;
+use super::json_error::json_error;
 use crate::config::SchedulerConfig;
 use crate::policies::{InitialLength, PolicyKind, Ranking};
 

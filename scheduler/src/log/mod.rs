@@ -10,6 +10,7 @@
 
 mod event;
 mod header;
+mod json_error;
 mod logged_scheduler;
 mod parse;
 

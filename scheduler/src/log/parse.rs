@@ -6,6 +6,7 @@ use trail_platform::quote::quote;
 
 use super::event::LogEvent;
 use super::header::LogHeader;
+use super::json_error::json_error;
 
 /// A decision log, read back.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,12 +77,6 @@ impl DecisionLog {
         }
         text
     }
-}
-
-/// The message for a line that is not JSON, or not of the format. The text that was parsed is one
-/// line, whose number in the file the caller knows.
-pub(super) fn json_error(error: &serde_json::Error) -> String {
-    error.to_string().replace(" at line 1 column", " at column")
 }
 
 fn parse_event(line: &str, owed: &mut (u64, u32)) -> Result<LogEvent, String> {

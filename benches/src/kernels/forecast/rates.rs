@@ -4,6 +4,9 @@ use clap::ValueEnum;
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 
+/// Floating-point operations of an HMMA (m16n8k16).
+pub(super) const HMMA_FLOPS: f64 = 4096.0;
+
 /// Chips with rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ForecastChip {
@@ -84,7 +87,7 @@ impl Rates {
     /// The rates of `chip`, with the read rate and the `mma.sync` rate measured on it.
     pub fn measured(chip: &Chip, read_gb_per_s: f64, mma_sync_tflops: f64) -> Rates {
         let of = if chip.target == Some(Target::Sm90a) { H200 } else { A100 };
-        let products = mma_sync_tflops * 1e12 / super::HMMA_FLOPS;
+        let products = mma_sync_tflops * 1e12 / HMMA_FLOPS;
         let schedulers = f64::from(chip.multiprocessors) * 4.0;
         Rates {
             chip: *chip,
@@ -114,7 +117,7 @@ impl Rates {
         let a_clock = if plan.kernel.contains("wgmma") {
             self.matrix_flops_per_clock()
         } else {
-            super::HMMA_FLOPS * 4.0 / self.hmma_clocks
+            HMMA_FLOPS * 4.0 / self.hmma_clocks
         };
         a_clock * f64::from(self.chip.multiprocessors) * self.clock_hz / 1e12
     }

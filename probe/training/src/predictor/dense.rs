@@ -3,7 +3,7 @@
 use ndarray::Array2;
 use trail_probe::predictor::Layer;
 
-use super::{Example, Learner, Recipe, Setting};
+use super::learner::{Example, Learner, Recipe, Setting};
 use crate::mlp::{Mlp, MlpShape};
 use crate::objective::{LIST, Objective};
 

@@ -5,7 +5,7 @@
 
 use trail_probe::predictor::Layer;
 
-use super::{Example, Learner, Setting};
+use super::learner::{Example, Learner, Setting};
 use crate::objective::Objective;
 
 /// Weights and sums of squared slopes, by input: `[inputs + 1][outputs]`, the bias last.

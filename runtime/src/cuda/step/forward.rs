@@ -1,21 +1,20 @@
 //! The forward pass: a layer is five launches, or all layers are one where the plans have it.
 
-use super::PARITIES;
 use super::buffers::Buffers;
 use super::layout::{Addresses, StepLimits};
 use super::megakernel::Megakernel;
-use super::metadata_writer::StepShape;
 use super::plans::{Plans, is_wgmma, is_wgmma_attention};
-use crate::backend::BLOCK_TOKENS;
+use super::shape::StepShape;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
-use crate::cuda::kv::KvPool;
+use crate::cuda::kv::{KvPool, layer_stride};
 use crate::cuda::launch::{self, Launch};
 use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
+use crate::cuda::step_metadata::PARITIES;
 use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
 use std::ops::Range;
@@ -60,11 +59,6 @@ pub(super) struct ForwardParts<'a> {
     pub(super) tap_stage: DevicePtr<bf16>,
     /// Blocks of the KV pool; `None`: as many as fit.
     pub(super) kv_blocks: Option<usize>,
-}
-
-/// Elements of a layer in a KV block.
-pub(super) fn layer_stride(config: &ModelConfig) -> usize {
-    2 * config.kv_size() * BLOCK_TOKENS
 }
 
 impl Forward {

@@ -2,9 +2,10 @@
 
 use super::forward::{Forward, ForwardParts};
 use super::layout::{Addresses, StepLimits};
-use super::metadata_writer::StepShape;
+use super::phase::StepPhase;
 use super::plans::Plans;
 use super::sampler::Sampler;
+use super::shape::StepShape;
 use super::tap::{TapConfig, TapWork};
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
@@ -16,17 +17,6 @@ use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
 use std::sync::Arc;
 use trail_ptx::DevicePtr;
-
-/// Which launches of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cuda) enum StepPhase {
-    /// All.
-    Whole,
-    /// Up to the tap, and its copy.
-    Lower,
-    /// Behind the tap.
-    Upper,
-}
 
 /// Forward pass, tap and sampler, and the stream that they are launched on.
 pub(super) struct Launches {

@@ -1,8 +1,8 @@
 //! Device memory of the megakernel: all layers of a step of few decode rows in one launch.
 
-use super::forward::layer_stride;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
+use crate::cuda::kv::layer_stride;
 use crate::cuda::launch;
 use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::weights::{DeviceWeights, LayerAddresses};

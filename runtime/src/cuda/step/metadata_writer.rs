@@ -7,37 +7,11 @@ use super::batch_slots::{Assignment, BatchSlots};
 use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::RowSamplings;
+use super::shape::StepShape;
 use super::staged::Staged;
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
-use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
-
-/// The properties of a step that its launches depend on. Sizes are indices into [`Plans`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StepShape {
-    /// The list of differences and the half of the rings that it uses.
-    pub(super) parity: usize,
-    /// Of all rows.
-    pub(super) rows: usize,
-    /// Of the decode rows.
-    pub(super) decode: Option<usize>,
-    /// Of the rows of logits.
-    pub(super) sampled_rows: Option<usize>,
-    /// Tiles of prompt rows, their rows, and the pairs of a row and a token that they attend to.
-    pub(super) tiles: usize,
-    pub(super) prompt_rows: usize,
-    pub(super) prompt_pairs: usize,
-    /// How the tiles' contexts are cut.
-    pub(super) split: PrefillSplit,
-    /// Segments for the tap's mean, and their rows.
-    pub(super) means: usize,
-    pub(super) mean_rows: usize,
-    /// Rows of the tap's stage that go to the host.
-    pub(super) staged: usize,
-    /// Decode rows only, and all sample a token: the steps that graphs are captured for.
-    pub(super) is_plain: bool,
-}
 
 /// Writes steps into the metadata, and remembers what was written.
 pub(super) struct MetadataWriter {

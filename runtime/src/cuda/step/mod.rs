@@ -9,16 +9,18 @@ mod launches;
 mod layout;
 mod megakernel;
 mod metadata_writer;
+pub(in crate::cuda) mod phase;
 mod plans;
 mod sampler;
 mod sampling_params;
+mod shape;
 mod sizes;
 mod staged;
 mod tap;
 mod token_counts;
 
-pub(in crate::cuda) use launches::StepPhase;
 pub use layout::StepLimits;
+pub(in crate::cuda) use phase::StepPhase;
 
 use super::device::Device;
 use super::error::CudaError;
@@ -33,16 +35,15 @@ use super::weights::DeviceWeights;
 use crate::backend::{BLOCK_TOKENS, Progress, Step, TapRow};
 use crate::model::ModelConfig;
 use launches::{Launches, LaunchesParts};
-use metadata_writer::{MetadataWriter, StepShape};
+use metadata_writer::MetadataWriter;
 pub(in crate::cuda) use plans::KernelOptions;
 use plans::Plans;
+use shape::StepShape;
 use std::sync::Arc;
 use std::time::Instant;
 pub(in crate::cuda) use tap::TapConfig;
 use trail_ptx::DevicePtr;
 
-/// Graphs of each size.
-const PARITIES: usize = 2;
 /// Rows of a step: a grid's second extent.
 const MAX_ROWS: usize = 65_535;
 /// Words beyond those of rows that a step's list of differences has room for: new blocks.

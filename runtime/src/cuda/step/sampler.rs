@@ -2,8 +2,8 @@
 
 use super::buffers::{Buffers, WORK};
 use super::layout::{Addresses, StepLimits};
-use super::metadata_writer::StepShape;
 use super::plans::Plans;
+use super::shape::StepShape;
 use super::token_counts::TokenCounts;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;

@@ -1,7 +1,7 @@
 //! Which rows of a step are staged for the probe, and in which order.
 
 use super::layout::{Layout, MEAN_WORDS, NONE};
-use super::metadata_writer::StepShape;
+use super::shape::StepShape;
 use crate::backend::{TapPlan, TapRow};
 use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;

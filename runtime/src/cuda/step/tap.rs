@@ -1,10 +1,10 @@
 //! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
 //! there.
 
-use super::launches::StepPhase;
 use super::layout::{Addresses, StepLimits};
-use super::metadata_writer::StepShape;
+use super::phase::StepPhase;
 use super::plans::Plans;
+use super::shape::StepShape;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::error::driver_error;

@@ -10,10 +10,10 @@ use crate::cuda::launch::Launch;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::cuda::plan::{LaunchPlan, sampling};
 use crate::cuda::queue::Queue;
+use crate::cuda::step_metadata::PARITIES;
 use trail_ptx::DevicePtr;
 use trail_ptx::params::TokenCountsParams;
 
-const PARITIES: usize = 2;
 const JOB_WORDS: usize = 4;
 /// Tokens for which there is room in a step, unless one context is longer. A step that has more
 /// is held up.

@@ -1,0 +1,17 @@
+//! The prompts of a request.
+
+/// Prompts, and the options that each endpoint spells in its own way.
+pub(crate) struct Prompts {
+    /// Token ids of each prompt.
+    pub ids: Vec<Vec<u32>>,
+    /// Name of the request field that holds the prompts, for error messages.
+    pub field: &'static str,
+    /// Default of `max_tokens`; `None` for the rest of the context.
+    pub default_max_tokens: Option<u32>,
+    /// Log-probabilities per position: `None` for none, else the number of most likely tokens.
+    pub top_logprobs: Option<u8>,
+    /// Name of the request field that holds their number, for error messages.
+    pub top_logprobs_field: &'static str,
+    /// Text before each answer, one per prompt; empty for none.
+    pub echo: Vec<String>,
+}

@@ -1,0 +1,14 @@
+//! Options of a server.
+
+use crate::timeouts::Timeouts;
+
+/// Options of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerOptions {
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Writes a line for each request to stderr.
+    pub verbose: bool,
+    /// Special tokens in messages of users and tools are control tokens.
+    pub allow_special_tokens: bool,
+}
