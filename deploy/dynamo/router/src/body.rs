@@ -1,15 +1,9 @@
 //! Changes of a request's body on its way to Dynamo.
 
-use std::collections::BTreeMap;
-
-use serde::de::DeserializeOwned;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
 use crate::hints::Hints;
-
-/// The members of an object, unparsed: of a long body only the members that are looked at are
-/// parsed.
-pub type Members = BTreeMap<String, Box<RawValue>>;
+use crate::members::{Members, get, object};
 
 /// A body as it was read.
 #[derive(Debug, Default)]
@@ -39,11 +33,6 @@ pub fn rewrite(path: &str, body: &[u8], hints: Option<&Hints>) -> Rewritten {
         max_tokens,
         body: (is_hinted || is_asking).then(|| serde_json::to_vec(&members).ok()).flatten(),
     }
-}
-
-/// The member `name`; `None` also for one that has another type.
-pub fn get<T: DeserializeOwned>(members: &Members, name: &str) -> Option<T> {
-    serde_json::from_str(members.get(name)?.get()).ok()
 }
 
 /// The limit that Dynamo takes: only chats have the newer name.
@@ -80,12 +69,6 @@ fn ask_for_heartbeats(members: &mut Members) -> Option<()> {
     nvext.insert("extra_fields".into(), to_raw_value(&fields).ok()?);
     members.insert("nvext".into(), to_raw_value(&nvext).ok()?);
     Some(())
-}
-
-/// The object `name`, empty where it is missing; `None` where something else is in its place.
-fn object(members: &Members, name: &str) -> Option<Members> {
-    let Some(raw) = members.get(name) else { return Some(Members::new()) };
-    serde_json::from_str::<Option<Members>>(raw.get()).ok().map(Option::unwrap_or_default)
 }
 
 #[cfg(test)]

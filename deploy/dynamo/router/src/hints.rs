@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use trail_cli::{ModelArgs, Setup};
 use trail_probe::{LengthPredictor, Prompt};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
-use trail_cli::{ModelArgs, Setup};
 
-use crate::body::{Members, get};
+use crate::members::{Members, get};
 
 /// The prompt-only predictor of the workers' model, and what turns text into its tokens.
 pub struct Hints {

@@ -7,6 +7,7 @@ mod body;
 mod edge;
 mod hints;
 mod intake;
+mod members;
 mod selection;
 
 use std::net::SocketAddr;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use dynamo_backend_common::CommonArgs;
-use trail_simulator::Noise;
 use trail_cli::{EngineArgs, ModelArgs};
+use trail_simulator::Noise;
 
 /// Serves a model as a worker of NVIDIA Dynamo.
 #[derive(Parser, Clone, Debug)]

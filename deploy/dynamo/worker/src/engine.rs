@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
+use trail_cli::{EngineArgs, Setup};
 use trail_dynamo_proto::Order;
 use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_scheduler::policies::PolicyKind;
-use trail_cli::{EngineArgs, Setup};
 
 use crate::job::Limits;
 use crate::sim::SimEngine;

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use dynamo_backend_common::WorkerConfig;
+use trail_cli::{Error, Setup};
 use trail_dynamo_proto::environment;
 use trail_runtime::engine::{StepCost, load_step_cost};
 use trail_scheduler::SchedulerConfig;
-use trail_cli::{Error, Setup};
 
 use args::{Args, EngineName};
 use backend::TrailBackend;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use trail_runtime::engine::{Event, FinishReason, Request, StepCost, StepWork, SubmitError};
 use trail_scheduler::policies::PolicyKind;
-use trail_simulator::{Job, Noise, Refined};
 use trail_scheduler::{
     BLOCK_TOKENS, ConfigError, NewRequest, Prediction, RequestIdx, Scheduler, SchedulerConfig,
 };
+use trail_simulator::{Job, Noise, Refined};
 
 /// Settings of a simulated engine.
 pub struct SimSettings {
