@@ -103,7 +103,7 @@ impl Queue {
 }
 
 /// Returns whether everything before `event` has run. cudarc has the same from 0.19.10 on;
-/// `integrations/dynamo` is bound to 0.19.8.
+/// programs bound to 0.19.8 link this crate, too.
 pub fn has_run(event: &CudaEvent) -> Result<bool, DriverError> {
     // SAFETY: the event is alive as long as the reference.
     completion(unsafe { sys::cuEventQuery(event.cu_event()) })

@@ -256,6 +256,7 @@ fn who_overlaps_waits() {
 /// A kernel in clusters is launched in columns of its cluster's size: the text says which.
 #[test]
 fn clusters_are_columns_of_the_grid() {
+    let mut clustered = 0;
     for plan in plans() {
         let text = entry(plan.kernel, "sm_90a").unwrap_or_default();
         let cluster = format!(".reqnctapercluster 1, {}, 1", wgmma::CLUSTER);
@@ -264,7 +265,9 @@ fn clusters_are_columns_of_the_grid() {
         let columns = if is_in_clusters { wgmma::CLUSTER } else { 1 };
         let is_product = plan.kernel.starts_with("wgmma_");
         assert!(!is_product || plan.grid[1] as usize == columns, "{plan}");
+        clustered += usize::from(is_in_clusters);
     }
+    assert!(clustered > 0, "no plan has a kernel in clusters");
 }
 
 /// No block is larger than its kernel's launch bounds, as the compiler wrote them into the PTX.
