@@ -1,5 +1,6 @@
 //! The `trail-rt` command line.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 // Binary crate: `pub` only marks a module's interface to its siblings.
 #![allow(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -14,12 +15,20 @@ mod scroll_region;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use trail_cli::flush_notices;
+
+/// Time for the last lines to be read from stderr.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let outcome = cli::parse(&arguments).and_then(|cli| Ok(commands::run(cli)?));
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(&arguments),
-    }
+    };
+    flush_notices(FLUSH_LIMIT);
+    code
 }

@@ -1,6 +1,7 @@
 //! `trail-rt bench`: one part at a time, against the limit it works under.
 
 // Two items are this crate's interface: elsewhere `pub` marks a module's interface to the others.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![allow(unreachable_pub)]
 
 mod ab;

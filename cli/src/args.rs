@@ -44,6 +44,20 @@ pub struct ModelArgs {
     /// Tokens of prompt and answer together [default: the model's context, which is also the most]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
     pub(crate) max_model_len: Option<usize>,
+    /// Sampling defaults: model, those of its generation_config.json, or none: temperature 1, all
+    /// tokens
+    #[arg(long, global = true, value_name = "SOURCE", default_value = "model")]
+    pub(crate) generation_config: SamplingSource,
+}
+
+/// Source of the sampling parameters that a request does not name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SamplingSource {
+    /// The model's generation_config.json.
+    #[default]
+    Model,
+    /// None: the distribution of the model.
+    None,
 }
 
 impl ModelArgs {

@@ -1,6 +1,7 @@
 //! Shared by the program `trail-rt` and its benchmarks: command-line options, loading a model and
 //! building its engine, driving a workload, and the reports on stdout and stderr.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 mod args;
@@ -38,7 +39,7 @@ pub use embedder::Embedder;
 pub use error::Error;
 pub use fingerprint::fingerprint;
 pub use locate::demo_model;
-pub use notice::notice;
+pub use notice::{dropped_notices, flush_notices, notice, queue_notices};
 pub use output::Output;
 pub use output_file::OutputFile;
 pub use record::LogFile;

@@ -33,7 +33,7 @@ impl LoadedModel {
         // A template inside of a GGUF file cannot be corrected: the model is served without it.
         let template = ChatTemplate::from_gguf(metadata, vocab_size).unwrap_or_else(|error| {
             notice(format_args!("warning: no chat template: {error}"));
-            ChatTemplate::absent()
+            ChatTemplate::broken(error.to_string())
         });
         Ok(LoadedModel { model, tokenizer, template })
     }

@@ -2,9 +2,88 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// Lines that wait for a reader of stderr.
+const MAX_WAITING: usize = 1024;
+/// Interval of tries to flush a full queue.
+const FLUSH_RETRY: Duration = Duration::from_millis(10);
+
+/// A line, or the request for an answer once the lines before it are written.
+enum Entry {
+    Line(String),
+    Flush(Sender<()>),
+}
+
+static QUEUE: OnceLock<SyncSender<Entry>> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes one line to stderr. Unlike `eprintln!` it does not panic when stderr is closed: a missing
-/// reader is no reason to stop.
+/// reader is no reason to stop. After [`queue_notices`] it does not wait for the reader either.
 pub fn notice(line: impl Display) {
+    match QUEUE.get() {
+        None => write(&line),
+        Some(queue) => match queue.try_send(Entry::Line(line.to_string())) {
+            Err(TrySendError::Full(_)) => drop(DROPPED.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        },
+    }
+}
+
+/// Lets a thread write the lines from now on. Lines beyond [`MAX_WAITING`] that wait for a reader
+/// of stderr (a full pipe, a stopped pager) are dropped and counted.
+pub fn queue_notices() -> Result<(), Error> {
+    let (queue, entries) = sync_channel(MAX_WAITING);
+    if QUEUE.set(queue).is_ok() {
+        let writer = thread::Builder::new().name("trail-notices".into());
+        let started = writer.spawn(move || write_all(&entries));
+        started.map_err(|error| Error::failed(format!("cannot start a thread: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Number of lines that were dropped.
+pub fn dropped_notices() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
+
+/// Waits until the lines so far are written, for `limit` at most.
+pub fn flush_notices(limit: Duration) {
+    let Some(queue) = QUEUE.get() else { return };
+    let (written, answer) = channel();
+    let deadline = Instant::now() + limit;
+    let mut entry = Entry::Flush(written);
+    while let Err(TrySendError::Full(back)) = queue.try_send(entry) {
+        if Instant::now() > deadline {
+            return;
+        }
+        entry = back;
+        thread::sleep(FLUSH_RETRY);
+    }
+    let _ = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+}
+
+fn write_all(entries: &Receiver<Entry>) {
+    let mut reported = 0;
+    for entry in entries {
+        match entry {
+            Entry::Line(line) => write(&line),
+            Entry::Flush(written) => drop(written.send(())),
+        }
+        let dropped = dropped_notices();
+        if dropped > reported {
+            write(&format_args!("warning: {} lines were dropped here", dropped - reported));
+            reported = dropped;
+        }
+    }
+}
+
+fn write(line: &dyn Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -8,13 +8,13 @@ use trail_probe::Probe;
 use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig, Needs,
-    PolicyKind, QueueConfig, StepCost, SteppedEngine, load_step_cost,
+    PolicyKind, QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
 };
-use trail_runtime::model::{Dtype, Model, files};
+use trail_runtime::model::{Dtype, GenerationConfig, Model, WeightFiles, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
-use crate::args::{Device, EngineArgs, ModelArgs};
+use crate::args::{Device, EngineArgs, ModelArgs, SamplingSource};
 use crate::error::Error;
 use crate::loaded::LoadedModel;
 use crate::notice::notice;
@@ -33,6 +33,8 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The chat template.
     pub template: ChatTemplate,
+    /// The sampling parameters of the model's generation_config.json.
+    generation: GenerationConfig,
     /// `None` if the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
     predictions: PredictionFiles,
@@ -51,9 +53,16 @@ impl Setup {
         limit_context(&mut model.config.max_context, args.max_model_len)?;
         let folder = files::model_folder(&path);
         let predictions = PredictionFiles::locate(&args.prediction, &folder, &model)?;
+        let generation = match (args.generation_config, &weights) {
+            (SamplingSource::Model, WeightFiles::Gguf(_)) | (SamplingSource::None, _) => {
+                GenerationConfig::default()
+            }
+            (SamplingSource::Model, _) => GenerationConfig::load(&folder)?,
+        };
         Ok(Setup {
             name,
             template,
+            generation,
             predictions,
             replays: false,
             tokenizer: tokenizer.map(Arc::new),
@@ -70,10 +79,34 @@ impl Setup {
             name: shape.into(),
             folder: PathBuf::new(),
             template: ChatTemplate::absent(),
+            generation: GenerationConfig::default(),
             tokenizer: None,
             predictions: PredictionFiles::default(),
             replays: false,
         })
+    }
+
+    /// The sampling parameters of a request that names none. Says so if they are the model's own.
+    pub fn sampling_defaults(&self) -> SamplingParams {
+        let default = SamplingParams::default();
+        let GenerationConfig { temperature, top_k, top_p, min_p, repetition_penalty } =
+            self.generation;
+        let sampling = SamplingParams {
+            temperature: temperature.unwrap_or(default.temperature),
+            top_k: top_k.unwrap_or(default.top_k),
+            top_p: top_p.unwrap_or(default.top_p),
+            min_p: min_p.unwrap_or(default.min_p),
+            repetition_penalty: repetition_penalty.unwrap_or(default.repetition_penalty),
+            ..default.clone()
+        };
+        if sampling != default {
+            notice(format_args!(
+                "sampling defaults of generation_config.json: {} (--generation-config none: \
+                 temperature 1)",
+                self.generation
+            ));
+        }
+        sampling
     }
 
     /// The same for requests that carry their predictions: without probe and predictor.

@@ -4,6 +4,8 @@
 //! text of files within messages ([`quote`]), seeded random numbers ([`rng`]) and statistics of
 //! samples ([`stats`]).
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod heap;
 pub mod isa;
 pub mod kendall;

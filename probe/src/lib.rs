@@ -11,6 +11,8 @@
 //! Source of the method: TRAIL, "Don't Stop Me Now: Embedding Based Scheduling for LLMs", section
 //! 3.1.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod age;
 pub mod bins;
 pub mod cell;

@@ -4,6 +4,8 @@
 //! [`text`] -> [`engine`] (queue, schedule, sample) -> [`cpu`] (forward) -> [`engine`] -> [`text`].
 //! [`model`] is what a model *is*; it knows nothing of how it is run.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod backend;
 pub mod cpu;
 pub mod cuda;

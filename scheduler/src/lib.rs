@@ -36,6 +36,8 @@
 //! [`plan`] (out). [`log`] records all of it. The crate trail-simulator runs this scheduler on a
 //! virtual clock, and replays logs.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod blocks;
 mod config;
 mod decision;

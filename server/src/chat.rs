@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
 use crate::access::Access;
@@ -52,6 +52,9 @@ struct Message {
     _audio: (),
     #[serde(default, rename = "refusal", deserialize_with = "nothing")]
     _refusal: (),
+    /// What a template may read besides, such as `reasoning_content`.
+    #[serde(flatten)]
+    other: Map<String, Value>,
 }
 
 fn no_tool_calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
@@ -98,7 +101,8 @@ impl Message {
         };
         // OpenAI renamed the system role; chat templates use the old name.
         let role = if self.role == "developer" { "system".into() } else { self.role };
-        ChatMessage { role, content, name: self.name, tool_call_id: self.tool_call_id }
+        let Message { name, tool_call_id, other, .. } = self;
+        ChatMessage { role, content, name, tool_call_id, other }
     }
 }
 

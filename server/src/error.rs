@@ -1,11 +1,15 @@
 //! OpenAI's error objects.
 
 use axum::Json;
-use axum::http::{Method, StatusCode};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
+
+/// Seconds after which a client may try again, if the server is full or closing.
+const RETRY_SECONDS: &str = "1";
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,23 @@ impl ApiError {
             code: Some("context_length_exceeded"),
             ..ApiError::invalid_field(param, message)
         }
+    }
+
+    /// 403: the request comes from a place that may not use this server.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        ApiError { status: StatusCode::FORBIDDEN, ..ApiError::invalid(message) }
+    }
+
+    /// 415: the body has a form that is not read.
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        ApiError { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..ApiError::invalid(message) }
+    }
+
+    /// 417: the header Expect asks for what this server does not do.
+    pub(crate) fn expectation_failed(expectation: &str) -> Self {
+        let message =
+            format!("the expectation '{expectation}' is unknown: leave the header Expect out");
+        ApiError { status: StatusCode::EXPECTATION_FAILED, ..ApiError::invalid(message) }
     }
 
     /// 413: the body exceeds the size limit.
@@ -118,6 +139,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// The status code.
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The error object.
     pub(crate) fn body(&self) -> Value {
         json!({ "error": {
@@ -158,6 +185,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body())).into_response()
+        let mut response = (self.status, Json(self.body())).into_response();
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+        }
+        response
     }
 }

@@ -1,11 +1,12 @@
 //! The OpenAI-compatible HTTP server.
 //!
 //! A request's path, one module per stage: `listener` -> `connection` (HTTP, bounded in time)
-//! -> `request_log` (arrival, log) -> `body_limits` (bounded in bytes) -> `body` (JSON) ->
-//! `chat` or `completions` (tokens) -> `options` -> `submit` -> `choice` (the engine's
-//! events as text) -> `reply` (one object, or a stream of events). `state` is shared by all
-//! requests, `metrics` counts, `shutdown` drains.
+//! -> `request_log` (arrival, log) -> `request_head` (Host, Origin, types) -> `body_limits`
+//! (bounded in bytes) -> `body` (JSON) -> `chat` or `completions` (tokens) -> `options` ->
+//! `submit` -> `choice` (the engine's events as text) -> `reply` (one object, or a stream of
+//! events). `state` is shared by all requests, `metrics` counts, `shutdown` drains.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 mod access;
@@ -30,10 +31,12 @@ mod options;
 mod prompt;
 mod prompts;
 mod reply;
+mod request_head;
 mod request_log;
 mod scrape;
 mod server_options;
 mod shutdown;
+mod signals;
 mod state;
 mod submit;
 mod timed_stream;
@@ -49,12 +52,14 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use trail_cli::{Error, Setup};
+use trail_cli::{Error, Setup, notice, queue_notices};
 use trail_runtime::engine::Engine;
 
 use body_limits::BodyLimits;
 use error::ApiError;
+use request_head::HeadRules;
 pub use server_options::ServerOptions;
+pub use signals::Signals;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
 
@@ -68,8 +73,10 @@ pub fn run(
     engine: Engine,
     (host, port): Host,
     options: ServerOptions,
+    signals: Signals,
     listening: impl FnOnce(SocketAddr) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    queue_notices()?;
     listener::raise_descriptor_limit();
     let state = Arc::new(ServerState::new(setup, engine, options)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,10 +87,15 @@ pub fn run(
     runtime.block_on(async {
         let unusable = |error| Error::failed(format!("cannot listen on {host}:{port}: {error}"));
         let listener = listener::bind(host, port).await.map_err(unusable)?;
-        let signals = shutdown::Signals::listen()?;
-        listening(listener.local_addr().map_err(unusable)?)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        signals.begin_serving();
+        listening(address)?;
         tokio::spawn(state.body_limits.clone().release_memory());
-        let router = router(state.clone());
+        if !address.ip().to_canonical().is_loopback() {
+            notice("warning: every machine that reaches this address can use the server");
+        }
+        let rules = HeadRules { is_loopback: address.ip().to_canonical().is_loopback() };
+        let router = router(state.clone(), rules);
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
@@ -91,7 +103,7 @@ pub fn run(
     })
 }
 
-fn router(state: Arc<ServerState>) -> Router {
+fn router(state: Arc<ServerState>, rules: HeadRules) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/completions", post(completions::create))
@@ -106,6 +118,7 @@ fn router(state: Arc<ServerState>) -> Router {
         .route("/health", get(state::health))
         .route("/live", get(state::live))
         .route("/metrics", get(scrape::scrape))
+        .layer(from_fn_with_state(Arc::new(rules), request_head::check))
         .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
 }

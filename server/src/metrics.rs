@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
-use trail_cli::Error;
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
+};
+use trail_cli::{Error, dropped_notices};
 use trail_runtime::engine::Stats;
 
 use crate::access::Access;
@@ -99,6 +102,10 @@ impl Metrics {
     ) -> prometheus::Result<Vec<u8>> {
         let mut families = self.registry.gather();
         families.extend(engine_metrics::families(stats, failed)?);
+        let help = "Lines of the log that were dropped, as stderr was not read.";
+        let dropped = IntCounter::new("trail_log_lines_dropped_total", help)?;
+        dropped.inc_by(dropped_notices());
+        families.extend(dropped.collect());
         families.extend(vllm_metrics::families(&families, stats.num_blocks, model));
         let mut text = Vec::new();
         TextEncoder::new().encode(&families, &mut text)?;

@@ -15,7 +15,7 @@ fn card(state: &ServerState) -> Value {
         "created": state.created,
         "owned_by": "trail-rt",
         // vLLM's field: maximum length of prompt and answer together, tokens.
-        "max_model_len": state.engine.model().config.max_context,
+        "max_model_len": state.capacity,
     })
 }
 

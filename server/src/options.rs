@@ -126,8 +126,13 @@ impl Options {
         }
     }
 
-    pub(crate) fn sampling(&self, prompts: &Prompts, seed: u64) -> SamplingParams {
-        let default = SamplingParams::default();
+    /// The sampling parameters, those of `default` where the request names none.
+    pub(crate) fn sampling(
+        &self,
+        default: &SamplingParams,
+        prompts: &Prompts,
+        seed: u64,
+    ) -> SamplingParams {
         // As in vLLM, -1 means "all", like 0; so does a value above the vocabulary size.
         let top_k = self.top_k.map(|k| k.clamp(0, i64::from(u32::MAX)) as u32);
         SamplingParams {

@@ -105,7 +105,9 @@ fn streamed<D: Endpoint>(
     let events = deltas
         .scan(chunks, |chunks, delta| future::ready(chunks.convert(delta)))
         .flat_map(stream::iter);
-    Sse::new(stream::iter(openings).chain(events)).keep_alive(KeepAlive::default()).into_response()
+    let events = Sse::new(stream::iter(openings).chain(events)).keep_alive(KeepAlive::default());
+    // nginx buffers an answer that does not forbid it.
+    ([("x-accel-buffering", "no")], events).into_response()
 }
 
 /// A server-sent event, or the error of its serialization.

@@ -4,43 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use trail_cli::{Error, notice};
 
 use crate::lifecycle::Phase;
+use crate::signals::Signals;
 use crate::state::ServerState;
 
 /// Interval of checks for an engine failure.
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for the error objects of cut answers to be written.
 const CUT_GRACE: Duration = Duration::from_secs(1);
-
-/// Handlers of SIGTERM and SIGINT.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// Installs the handlers; from here on the signals no longer end the process.
-    pub(crate) fn listen() -> Result<Self, Error> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Error::failed(format!("cannot wait for signals: {error}")))
-        };
-        Ok(Signals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
 
 /// Completes once the engine has failed.
 async fn breakdown(state: &ServerState) {
@@ -50,11 +24,12 @@ async fn breakdown(state: &ServerState) {
 }
 
 /// Waits for a signal or an engine failure, then until every connection has got its response, or
-/// the deadline has cut it. A second signal ends the process. The error of a cut makes the exit
-/// code 1, so that a supervisor can tell it from a complete drain.
+/// the deadline has cut it. A second signal ends the process (`signals`). The error of a cut makes
+/// the exit code 1, so that a supervisor can tell it from a complete drain.
 pub(crate) async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
     tokio::select! {
-        () = signals.next() => {
+        () = signals.drain() => {
+            state.lifecycle.enter(Phase::Draining);
             let live = state.engine.live();
             notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
         }
@@ -62,10 +37,7 @@ pub(crate) async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result
         () = breakdown(&state) => {}
     }
     state.lifecycle.enter(Phase::Draining);
-    let cut = tokio::select! {
-        cut = drain(&state) => cut,
-        () = signals.next() => std::process::exit(1),
-    };
+    let cut = drain(&state).await;
     match (state.engine.fault(), cut) {
         (Some(fault), _) => Err(Error::failed(format!("the engine broke down: {fault}"))),
         (None, 0) => Ok(()),

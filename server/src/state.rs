@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use trail_cli::{Error, Setup};
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::engine::Engine;
+use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
 use crate::body_limits::BodyLimits;
@@ -28,6 +28,8 @@ pub(crate) struct ServerState {
     pub tokenizer: Arc<Tokenizer>,
     /// Chat template of the model.
     pub template: ChatTemplate,
+    /// Sampling parameters of a request that names none.
+    pub sampling: SamplingParams,
     /// Metrics of the server.
     pub metrics: Metrics,
     /// Time limits.
@@ -41,7 +43,7 @@ pub(crate) struct ServerState {
     /// Special tokens in messages of users and tools are control tokens.
     pub allow_special_tokens: bool,
     /// Tokens that a request has room for: the context, or the KV cache if that is smaller.
-    capacity: usize,
+    pub capacity: usize,
 }
 
 /// The state as handlers receive it.
@@ -55,6 +57,7 @@ impl ServerState {
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
         Ok(ServerState {
             created: unix_time(),
+            sampling: setup.sampling_defaults(),
             tokenizer,
             template: setup.template,
             name: setup.name,

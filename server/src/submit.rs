@@ -52,7 +52,8 @@ impl Options {
         }
         let seed = self.seed.map_or_else(random::u64, |seed| seed as u64);
         let submit = |index: usize, initial_prediction| {
-            let sampling = self.sampling(prompts, seed_of_answer(seed, (index % n) as u64));
+            let seed = seed_of_answer(seed, (index % n) as u64);
+            let sampling = self.sampling(&state.sampling, prompts, seed);
             let request = self.request(state, prompts, index / n, sampling)?;
             let request = Request { initial_prediction, ..request };
             Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)

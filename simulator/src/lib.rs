@@ -35,6 +35,8 @@
 //! [`SimulationRun`] holds the outcomes. [`replay`] repeats the decisions of a log. [`theory`] is
 //! apart: TRAIL's policy in an M/G/1 queue.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod arrivals;
 pub mod confusion;
 mod dataset;

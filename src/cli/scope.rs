@@ -23,6 +23,7 @@ struct Group {
 
 const MODEL: Group = Group { heading: "Model", options: &["model"], experts: &[] };
 const CONTEXT: Group = Group { heading: "Model", options: &["max_model_len"], experts: &[] };
+const SAMPLING: Group = Group { heading: "Model", options: &[], experts: &["generation_config"] };
 const PROBE: Group =
     Group { heading: "Model", options: &["probe", "force_probe"], experts: &["filter"] };
 const PREDICTOR: Group =
@@ -61,6 +62,7 @@ const PLACEMENT: Group = Group { heading: "Device", options: &[], experts: &["cp
 const ALL: &[&Group] = &[
     &MODEL,
     &CONTEXT,
+    &SAMPLING,
     &PROBE,
     &PREDICTOR,
     &POLICY,

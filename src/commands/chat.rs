@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use trail_cli::output_file::{GENERATOR, generator};
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle};
+use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SamplingParams};
 use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 
 use crate::answer;
@@ -73,6 +73,8 @@ pub fn run(
 struct Chat<'a> {
     setup: &'a Setup,
     args: &'a ChatArgs,
+    /// Sampling parameters where no option names another.
+    sampling: SamplingParams,
     engine: Engine,
     /// Tokens that a conversation has room for: the model's context, or the KV cache if that is
     /// smaller.
@@ -105,6 +107,7 @@ impl<'a> Chat<'a> {
         Ok(Chat {
             setup,
             args,
+            sampling: setup.sampling_defaults(),
             context: setup.model.config.max_context.min(engine.kv_blocks() * BLOCK_TOKENS),
             engine,
             tokenizer,
@@ -189,7 +192,7 @@ impl<'a> Chat<'a> {
         let room = (context - used) as u32;
         let sampling = &self.args.sampling;
         let max = sampling.max_tokens().map_or(room, |max| max.min(room));
-        let mut request = sampling.request(prompt, max);
+        let mut request = sampling.request(&self.sampling, prompt, max);
         // With a given seed /retry shall give another answer.
         request.sampling.seed = request.sampling.seed.wrapping_add(self.answers.len() as u64);
         Ok(request)

@@ -62,6 +62,13 @@ impl ProbeFit {
     }
 }
 
+fn chat_template(setup: &Setup) -> String {
+    match setup.template.fault() {
+        Some(fault) => format!("cannot be used: {fault}"),
+        None => if setup.template.is_present() { "yes" } else { "no" }.into(),
+    }
+}
+
 fn report_text(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> String {
     let config = &setup.model.config;
     let lines = [
@@ -70,7 +77,7 @@ fn report_text(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> St
         ("parameters", parameters(config, tensors)),
         ("context", context(config)),
         ("tokenizer", tokenizer(setup)),
-        ("chat template", if setup.template.is_present() { "yes" } else { "no" }.into()),
+        ("chat template", chat_template(setup)),
         ("probe", probe(setup)),
     ];
     let mut text = String::new();
@@ -165,6 +172,7 @@ fn report_json(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> Va
             json!({ "kind": tokenizer.kind(), "tokens": tokenizer.vocab_size() })
         }),
         "chat_template": setup.template.is_present(),
+        "chat_template_fault": setup.template.fault(),
         "probe": fits.map(|fits| {
             let layer = layer.map(layer_json);
             json!({ "file": setup.probe_file(), "fits": fits, "layer": layer, "reason": why })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use trail_cli::{EngineArgs, Error, Output, Spread, Table};
+use trail_cli::{EngineArgs, Error, Output, Spread, Table, notice};
 use trail_scheduler::log::DecisionLog;
 use trail_scheduler::policies::PolicyKind;
 use trail_simulator::replay::{Recording, Replay, ReplayError};
@@ -29,7 +29,10 @@ pub fn run(engine: &EngineArgs, args: &ReplayArgs, json: bool) -> Result<(), Err
     let text = std::fs::read_to_string(&args.file)
         .map_err(|error| Error::usage(format!("cannot read the log {name}: {error}")))?;
     let damaged = |error: &dyn std::fmt::Display| Error::usage(format!("{name}: {error}"));
-    let log = DecisionLog::parse(&text).map_err(|error| damaged(&error))?;
+    let (log, left_out) = DecisionLog::parse_cut(&text).map_err(|error| damaged(&error))?;
+    if let Some(line) = left_out {
+        notice(format_args!("warning: {name} is cut off: read up to line {}", line - 1));
+    }
     drop(text);
     let replay = Replay::run(&log).map_err(|error| match error {
         ReplayError::Damaged(error) => damaged(&error),

@@ -14,21 +14,24 @@ pub struct SamplingArgs {
     /// has left]
     #[arg(long, value_name = "N")]
     max_tokens: Option<u32>,
-    /// Sampling temperature; 0 always takes the most likely token
-    #[arg(long, value_name = "T", default_value_t = 1.0)]
-    temperature: f32,
-    /// Sample from the K most likely tokens; 0 from all
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    top_k: u32,
-    /// Sample from the smallest set of most likely tokens that reaches this probability
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the most likely token's probability
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
-    min_p: f32,
-    /// Repetition penalty: above 1 discourages tokens of the prompt and the answer
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
-    repetition_penalty: f32,
+    /// Sampling temperature; 0 always takes the most likely token [default: the model's, or 1]
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Sample from the K most likely tokens; 0 from all [default: the model's, or 0]
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+    /// Sample from the smallest set of most likely tokens that reaches this probability [default:
+    /// the model's, or 1]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the most likely token's probability [default:
+    /// the model's, or 0]
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Repetition penalty: above 1 discourages tokens of the prompt and the answer [default: the
+    /// model's, or 1]
+    #[arg(long, value_name = "X")]
+    repetition_penalty: Option<f32>,
     /// Above 0 discourages tokens that are already in the answer
     #[arg(long, value_name = "X", default_value_t = 0.0)]
     presence_penalty: f32,
@@ -65,14 +68,15 @@ impl SamplingArgs {
         self.max_tokens
     }
 
-    /// Builds the request for up to `max_tokens` tokens after `prompt`.
-    pub fn request(&self, prompt: Vec<u32>, max_tokens: u32) -> Request {
+    /// Builds the request for up to `max_tokens` tokens after `prompt`, with the parameters of
+    /// `default` where none is given.
+    pub fn request(&self, default: &SamplingParams, prompt: Vec<u32>, max_tokens: u32) -> Request {
         let sampling = SamplingParams {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             seed: self.seed.map_or_else(random::u64, |seed| seed as u64),

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 
-use trail_server::{ServerOptions, Timeouts};
+use trail_server::{ServerOptions, Signals, Timeouts};
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
@@ -115,6 +115,7 @@ pub fn run(
     args: &ServeArgs,
     json: bool,
 ) -> Result<(), Error> {
+    let signals = Signals::install()?;
     let mut setup = Setup::load(model)?;
     let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
     let engine = setup.logged_engine(engine, log.as_ref())?;
@@ -129,7 +130,7 @@ pub fn run(
     };
     let (model, policy) = (setup.name.clone(), engine.policy());
     let device = engine.device().to_owned();
-    trail_server::run(setup, engine, host, options, |at| {
+    trail_server::run(setup, engine, host, options, signals, |at| {
         notice(format_args!("trail-rt serves {model} under {policy} ({device}) on http://{at}"));
         if json {
             let url = format!("http://{at}");

@@ -5,6 +5,7 @@ mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod drain;
+mod edges;
 mod errors;
 mod gateway;
 mod lifetime;

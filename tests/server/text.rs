@@ -98,6 +98,18 @@ fn special_tokens_of_a_user_are_text() {
     assert!(of_assistant < as_text - 6, "{of_assistant}");
 }
 
+/// The demo's template writes the content alone: a field that it does not read changes nothing, and
+/// one of a wrong type is refused by no rule of its own.
+#[test]
+fn further_fields_of_a_message_are_for_the_template() {
+    let server = Server::start(&[]);
+    let plain = prompt_tokens(&server.post(CHAT, &chat("assistant", "hi")));
+    let mut body = chat("assistant", "hi");
+    body["messages"][0]["reasoning_content"] = json!("a long thought");
+    body["messages"][0]["anything"] = json!([{ "deep": 1 }]);
+    assert_eq!(prompt_tokens(&server.post(CHAT, &body)), plain);
+}
+
 #[test]
 fn a_completion_can_repeat_its_prompt() {
     let server = Server::start(&[]);

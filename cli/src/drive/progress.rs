@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use trail_runtime::engine::Engine;
 
+use crate::notice::notice;
+
 /// State of a run, for the live display.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
@@ -85,7 +87,7 @@ impl Display {
         self.bar.set_position(self.bar.length().unwrap_or(0));
         self.bar.finish_with_message(format!("done in {seconds:.1} s"));
         if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            eprintln!("{} done in {seconds:.1} s", self.bar.prefix());
+            notice(format_args!("{} done in {seconds:.1} s", self.bar.prefix()));
         }
     }
 

@@ -1,14 +1,16 @@
 //! Rendering of conversations by the model's chat template.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, ValueKind};
+use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use trail_platform::quote::escape;
 
 use super::allowance::{charge_text, check_width};
@@ -17,7 +19,7 @@ use super::breaks::{BREAK, keep_break_characters};
 use super::calendar::format_utc;
 #[cfg(feature = "template-metering")]
 use super::metering;
-use super::python_json;
+use super::python_json::{self, Style};
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
 use crate::model::fields::Fields;
@@ -31,6 +33,10 @@ const ROLES: [&str; 8] =
     ["system", "user", "assistant", "tool", "function", "ipython", "observation", "model"];
 /// Roles whose messages are the model's own or that of its operator.
 const TRUSTED_ROLES: [&str; 2] = ["system", "assistant"];
+/// Special tokens that transformers passes to a template if the tokenizer has them, besides those
+/// at the begin and the end of a sequence.
+const SPECIAL_TOKENS: [&str; 5] =
+    ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +51,9 @@ pub struct ChatMessage {
     /// Id of the tool call whose result the message is; a template can write it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// All other fields, such as `reasoning_content`; a template can read them.
+    #[serde(flatten)]
+    pub other: Map<String, Json>,
 }
 
 impl ChatMessage {
@@ -59,6 +68,8 @@ impl ChatMessage {
 pub enum ChatError {
     /// The model has no chat template.
     NoTemplate,
+    /// The model's chat template cannot be compiled.
+    Broken(String),
     /// The template raised an exception, or failed.
     Render(String),
     /// The template used more than a prompt can need.
@@ -79,6 +90,12 @@ impl fmt::Display for ChatError {
         match self {
             ChatError::NoTemplate => f.write_str(
                 "the model has no chat template: send a plain prompt to /v1/completions instead",
+            ),
+            ChatError::Broken(reason) => write!(
+                f,
+                "the model's chat template cannot be used: {}: send a plain prompt to \
+                 /v1/completions instead",
+                escape(reason)
             ),
             // The template's own words.
             ChatError::Render(reason) => write!(f, "the chat template failed: {}", escape(reason)),
@@ -154,6 +171,10 @@ pub struct ChatTemplate {
     bos_token: String,
     /// Text of the end-of-sequence token; empty if there is none.
     eos_token: String,
+    /// Texts of the tokenizer's other special tokens, by their names in a template.
+    special_tokens: BTreeMap<&'static str, String>,
+    /// The reason for which the model's template cannot be used.
+    broken: Option<String>,
 }
 
 impl ChatTemplate {
@@ -166,7 +187,7 @@ impl ChatTemplate {
         let fields = Fields::parse(&config_file, &config)?;
         let jinja_file = folder.join("chat_template.jinja");
         let (file, source) = match read_json_if_present(&jinja_file)? {
-            Some(bytes) => (&jinja_file, Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Some(bytes) => (&jinja_file, Some(utf8(&jinja_file, bytes)?)),
             None => (&config_file, template_of(&fields)?),
         };
         let (bos_token, eos_token) = (token(&fields, "bos_token")?, token(&fields, "eos_token")?);
@@ -175,7 +196,13 @@ impl ChatTemplate {
             let remedy = "correct it, or remove it and use /v1/completions";
             LoadError::new(file, NAME, expected, error.to_string(), remedy)
         })?;
-        Ok(ChatTemplate { file: file.display().to_string(), ..template })
+        let mut special_tokens = BTreeMap::new();
+        for key in SPECIAL_TOKENS {
+            if fields.get(key).is_some_and(|value| !value.is_null()) {
+                special_tokens.insert(key, token(&fields, key)?);
+            }
+        }
+        Ok(ChatTemplate { file: file.display().to_string(), special_tokens, ..template })
     }
 
     /// Compiles a template from its source; with `None`, every conversation is rejected.
@@ -186,7 +213,8 @@ impl ChatTemplate {
     ) -> Result<Self, ChatError> {
         let environment = source.map(environment).transpose();
         let environment = environment.map_err(|error| ChatError::Render(reason(&error)))?;
-        Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token })
+        let absent = ChatTemplate::absent();
+        Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token, ..absent })
     }
 
     /// The same, read from `file`.
@@ -201,7 +229,19 @@ impl ChatTemplate {
             file: String::new(),
             bos_token: String::new(),
             eos_token: String::new(),
+            special_tokens: BTreeMap::new(),
+            broken: None,
         }
+    }
+
+    /// Returns a template that rejects every conversation for `reason`.
+    pub fn broken(reason: String) -> Self {
+        ChatTemplate { broken: Some(reason), ..ChatTemplate::absent() }
+    }
+
+    /// The reason for which the model's template cannot be used, if it has such a one.
+    pub fn fault(&self) -> Option<&str> {
+        self.broken.as_deref()
     }
 
     /// Returns true if the model has a template.
@@ -215,7 +255,10 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        let environment = self.environment.as_ref().ok_or(ChatError::NoTemplate)?;
+        let environment = self.environment.as_ref().ok_or_else(|| match &self.broken {
+            Some(reason) => ChatError::Broken(reason.clone()),
+            None => ChatError::NoTemplate,
+        })?;
         let conversation = context! {
             messages => Serde(messages),
             add_generation_prompt,
@@ -223,6 +266,7 @@ impl ChatTemplate {
             eos_token => self.eos_token.as_str(),
             tools => (),
             documents => (),
+            ..Value::from_pairs(self.special_tokens.iter().map(|(name, text)| (*name, text.clone())))
         };
         #[cfg(feature = "template-metering")]
         let rendered = metering::render(environment, NAME, conversation);
@@ -248,11 +292,16 @@ impl ChatTemplate {
             true => keep_break_characters(text).into_owned(),
             false => tokenizer.break_special(text).into_owned(),
         };
-        let turn = |message: &ChatMessage| ChatMessage {
-            role: text(&message.role, ROLES.contains(&message.role.as_str())),
-            content: text(&message.content, TRUSTED_ROLES.contains(&message.role.as_str())),
-            name: message.name.as_deref().map(|name| text(name, false)),
-            tool_call_id: message.tool_call_id.as_deref().map(|id| text(id, false)),
+        let turn = |message: &ChatMessage| {
+            let trusted = TRUSTED_ROLES.contains(&message.role.as_str());
+            let other = texts(&Json::Object(message.other.clone()), &|of| text(of, trusted));
+            ChatMessage {
+                role: text(&message.role, ROLES.contains(&message.role.as_str())),
+                content: text(&message.content, trusted),
+                name: message.name.as_deref().map(|name| text(name, false)),
+                tool_call_id: message.tool_call_id.as_deref().map(|id| text(id, false)),
+                other: other.as_object().cloned().unwrap_or_default(),
+            }
         };
         let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
         let mut text = self.render(&messages, options.add_generation_prompt)?;
@@ -271,6 +320,18 @@ impl ChatTemplate {
         options: ChatOptions,
     ) -> Result<Vec<u32>, ChatError> {
         self.render_for(tokenizer, messages, options)?.encode(tokenizer)
+    }
+}
+
+/// `value` with `text` applied to each string in it, names of members included.
+fn texts(value: &Json, text: &impl Fn(&str) -> String) -> Json {
+    match value {
+        Json::String(value) => Json::String(text(value)),
+        Json::Array(items) => items.iter().map(|item| texts(item, text)).collect(),
+        Json::Object(members) => {
+            members.iter().map(|(key, value)| (text(key), texts(value, text))).collect()
+        }
+        other => other.clone(),
     }
 }
 
@@ -300,6 +361,14 @@ fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
     })
 }
 
+/// The text of a template's file. Another encoding would give another prompt.
+fn utf8(file: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let found = format!("another byte at {}", error.utf8_error().valid_up_to());
+        LoadError::new(file, NAME, "text in UTF-8", found, "save it in UTF-8")
+    })
+}
+
 /// Reads the text of a special token: a string, or the `content` of an object.
 fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
     let Some(value) = fields.get(key) else { return Ok(String::new()) };
@@ -312,6 +381,8 @@ fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
 
 /// Creates a Jinja environment that matches transformers' for chat templates.
 fn environment(source: String) -> Result<Environment<'static>, Error> {
+    // Jinja reads every line end as a line feed, in literals as well.
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
@@ -364,18 +435,58 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 /// The date, in UTC: a server's answers must not depend on its time zone.
-fn strftime_now(format: &str) -> String {
+fn strftime_now(format: &str) -> Result<String, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    format_utc(now.map_or(0, |since| since.as_secs()), format)
+    let text = format_utc(now.map_or(0, |since| since.as_secs()), format);
+    text.map_err(|why| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {why}")))
 }
 
-/// `tojson` without minijinja's escaping of `<`, `>` and `&`, which is for web pages.
-fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    check_width(indent.unwrap_or(0))?;
-    let json = python_json::dumps(&value, indent);
+/// `tojson` as transformers has it: without minijinja's escaping of `<`, `>` and `&`, which is for
+/// web pages, and with the options of Python's `json.dumps`, by position or by name.
+fn tojson(value: Value, positional: Rest<Value>, options: Kwargs) -> Result<Value, Error> {
+    let option = |at: usize, name: &str| match positional.get(at) {
+        Some(value) => Ok(Some(value.clone())),
+        None => options.get::<Option<Value>>(name),
+    };
+    let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
+    let mut style = Style {
+        ensure_ascii: is_true(option(0, "ensure_ascii")?),
+        sort_keys: is_true(option(3, "sort_keys")?),
+        indent: option(1, "indent")?.map_or(Ok(None), indentation)?,
+        ..Style::default()
+    };
+    if style.indent.is_some() {
+        style.item_separator = ",".into();
+    }
+    if let Some(separators) = option(2, "separators")?.filter(|value| !value.is_none()) {
+        let separators: Vec<_> = separators.try_iter()?.map(|text| text.to_string()).collect();
+        let [item_separator, key_separator]: [String; 2] = separators.try_into().map_err(|_| {
+            Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts")
+        })?;
+        check_width(item_separator.len().max(key_separator.len()))?;
+        style = Style { item_separator, key_separator, ..style };
+    }
+    options.assert_all_used()?;
+    let json = python_json::dumps(&value, &style);
     let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     Ok(Value::from_safe_string(json))
+}
+
+/// The text of one level of `indent`: a number of spaces, or the text itself.
+fn indentation(indent: Value) -> Result<Option<String>, Error> {
+    if indent.is_none() {
+        return Ok(None);
+    }
+    let text = match indent.as_str() {
+        Some(text) => text.to_owned(),
+        None => {
+            let width = usize::try_from(i64::try_from(indent)?).unwrap_or(0);
+            check_width(width)?;
+            " ".repeat(width)
+        }
+    };
+    check_width(text.len())?;
+    Ok(Some(text))
 }
 
 /// Returns the message that the template raised, or else the engine's description.

@@ -208,6 +208,93 @@ fn tags_of_training_are_passed_over() {
     assert_eq!(template.render(&user("hi"), false).unwrap(), "hi{%");
 }
 
+fn rendered(source: &str, message: Value) -> Result<String, ChatError> {
+    let template = ChatTemplate::new(Some(source.into()), String::new(), String::new());
+    let messages: Vec<ChatMessage> =
+        serde_json::from_value(json!([message])).expect("a conversation");
+    template?.render(&messages, false)
+}
+
+/// As Jinja reads a source: the line ends of other systems are line feeds, in literals as well.
+#[test]
+fn line_ends_of_a_template_are_line_feeds() {
+    let unix = "{%- if true %}\na\n{%- endif %}\n{{ 'b\nc' }}\n{# d #}\ne";
+    let expected = rendered(unix, json!({"role": "user", "content": ""})).unwrap();
+    for end in ["\r\n", "\r"] {
+        let source = unix.replace('\n', end);
+        let text = rendered(&source, json!({"role": "user", "content": ""})).unwrap();
+        assert_eq!(text, expected, "{end:?}");
+    }
+    let kept = rendered("{{ messages[0].content }}", json!({"role": "user", "content": "a\r\nb"}));
+    assert_eq!(kept.unwrap(), "a\r\nb");
+}
+
+#[test]
+fn tojson_has_the_options_of_python() {
+    let data = json!({"role": "user", "content": "", "x": {"b": [1, "ü"], "a": {}}});
+    let text = |call: &str| {
+        let source = format!("{{{{ messages[0].x | {call} }}}}");
+        rendered(&source, data.clone())
+    };
+    for (call, expected) in [
+        ("tojson", r#"{"b": [1, "ü"], "a": {}}"#),
+        ("tojson(sort_keys=true)", r#"{"a": {}, "b": [1, "ü"]}"#),
+        ("tojson(ensure_ascii=true)", r#"{"b": [1, "\u00fc"], "a": {}}"#),
+        ("tojson(true)", r#"{"b": [1, "\u00fc"], "a": {}}"#),
+        ("tojson(separators=(',', ':'))", r#"{"b":[1,"ü"],"a":{}}"#),
+        ("tojson(false, none, [',', ':'], true)", r#"{"a":{},"b":[1,"ü"]}"#),
+        ("tojson(indent=1)", "{\n \"b\": [\n  1,\n  \"ü\"\n ],\n \"a\": {}\n}"),
+        ("tojson(indent='\t')", "{\n\t\"b\": [\n\t\t1,\n\t\t\"ü\"\n\t],\n\t\"a\": {}\n}"),
+        ("tojson(indent=0)", "{\n\"b\": [\n1,\n\"ü\"\n],\n\"a\": {}\n}"),
+        ("tojson(indent=none)", r#"{"b": [1, "ü"], "a": {}}"#),
+    ] {
+        assert_eq!(text(call).unwrap(), expected, "{call}");
+    }
+    for (call, why) in [
+        ("tojson(indent=100000)", "4096"),
+        ("tojson(separators=[','])", "separators are two texts"),
+        ("tojson(default=1)", "default"),
+    ] {
+        let error = text(call).unwrap_err().to_string();
+        assert!(error.contains(why), "{call}: {error}");
+    }
+}
+
+#[test]
+fn all_fields_of_a_message_reach_the_template() {
+    let message = json!({
+        "role": "assistant", "content": "4", "reasoning_content": "2+2", "x": {"n": 1.5},
+        "tags": ["a", null, true],
+    });
+    let source = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{{ m.content }}\
+                  {{ m.x | tojson }}{{ m.tags }}{{ m.none is defined }}{% endfor %}";
+    let text = rendered(source, message).unwrap();
+    assert_eq!(text, "<think>2+2</think>4{\"n\": 1.5}['a', None, True]False");
+}
+
+#[test]
+fn the_tokenizers_special_tokens_reach_the_template() {
+    let folder = folder("special-tokens");
+    let config = json!({
+        "chat_template": "{{ pad_token }}|{{ unk_token }}|{{ cls_token is defined }}",
+        "pad_token": "<pad>", "unk_token": {"content": "<unk>"}, "cls_token": null,
+    });
+    fs::write(folder.join("tokenizer_config.json"), config.to_string()).expect("write");
+    let template = ChatTemplate::load(&folder).expect("a template");
+    assert_eq!(template.render(&user(""), false).unwrap(), "<pad>|<unk>|False");
+    fs::write(folder.join("chat_template.jinja"), b"caf\xe9").expect("write");
+    let refusal = ChatTemplate::load(&folder).err().expect("a refusal").to_string();
+    assert!(refusal.contains("expected text in UTF-8"), "{refusal}");
+}
+
+#[test]
+fn a_broken_template_is_named_by_each_chat() {
+    let template = ChatTemplate::broken("line 3: unexpected end".into());
+    assert!(!template.is_present() && template.fault().is_some());
+    let error = template.render(&user("hi"), false).unwrap_err().to_string();
+    assert!(error.contains("cannot be used: line 3: unexpected end: send a plain prompt"));
+}
+
 #[test]
 fn the_date_is_available() {
     let source = "{{ strftime_now('%Y-%m-%d') }}".to_string();

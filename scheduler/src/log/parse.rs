@@ -45,27 +45,45 @@ impl DecisionLog {
     /// Parses the text of a log. Every line is whole, known and in range; a replay checks the
     /// order of the calls.
     pub fn parse(text: &str) -> Result<DecisionLog, LogError> {
+        let (log, (step, decisions)) = DecisionLog::read(text)?;
+        let cut = |why| LogError::new(log.events.len() + 1, why);
+        if !text.ends_with('\n') {
+            return Err(cut("the line is cut off".into()));
+        }
+        if decisions > 0 {
+            let why = format!("the log is cut off: {decisions} decisions of step {step} lack");
+            return Err(cut(why));
+        }
+        Ok(log)
+    }
+
+    /// Parses the text of a log whose writer was stopped, by a full disk or a kill: the log up to
+    /// the last whole step. Returns the number of the first line that is left out as well, if any.
+    pub fn parse_cut(text: &str) -> Result<(DecisionLog, Option<usize>), LogError> {
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let (mut log, (_, decisions)) = DecisionLog::read(&text[..whole])?;
+        if decisions > 0 {
+            let is_plan = |event: &LogEvent| matches!(event, LogEvent::Plan { .. });
+            log.events.truncate(log.events.iter().rposition(is_plan).unwrap_or(0));
+        }
+        let is_cut = decisions > 0 || whole < text.len();
+        let left_out = is_cut.then_some(log.events.len() + 2);
+        Ok((log, left_out))
+    }
+
+    /// The log, with the step and the number of the decisions that the last plan still lacks.
+    fn read(text: &str) -> Result<(DecisionLog, (u64, u32)), LogError> {
         let mut lines = text.lines();
         let header = lines.next().ok_or_else(|| LogError::new(1, "the log is empty"))?;
         let header = LogHeader::parse(header).map_err(|why| LogError::new(1, why))?;
         let mut events = Vec::new();
-        // Step and number of the decisions that are still to come.
         let mut owed = (0, 0);
         for line in lines {
             let number = events.len() + 2;
             let event = parse_event(line, &mut owed).map_err(|why| LogError::new(number, why))?;
             events.push(event);
         }
-        if !text.ends_with('\n') {
-            return Err(LogError::new(events.len() + 1, "the line is cut off"));
-        }
-        match owed {
-            (_, 0) => Ok(DecisionLog { header, events }),
-            (step, decisions) => {
-                let why = format!("the log is cut off: {decisions} decisions of step {step} lack");
-                Err(LogError::new(events.len() + 1, why))
-            }
-        }
+        Ok((DecisionLog { header, events }, owed))
     }
 
     /// The text of the log.

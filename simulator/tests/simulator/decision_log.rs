@@ -209,6 +209,27 @@ fn damage_is_named_by_its_line() {
     }
 }
 
+/// At whatever byte a log ends, its whole steps are read and replayed.
+#[test]
+fn a_log_that_was_cut_is_read_up_to_its_last_whole_step() {
+    let text = short_log();
+    let whole = DecisionLog::parse(&text).expect("a log");
+    assert_eq!(DecisionLog::parse_cut(&text), Ok((whole.clone(), None)));
+    let header = text.find('\n').expect("a header") + 1;
+    for end in 0..text.len() {
+        match DecisionLog::parse_cut(&text[..end]) {
+            Err(error) => assert!(end < header, "{end}: {error}"),
+            Ok((log, left_out)) => {
+                assert!(end >= header && whole.events.starts_with(&log.events));
+                // Nothing is left out only where a line and a step end.
+                assert_eq!(left_out.is_none(), log.text().len() == end, "{end}");
+                assert!(left_out.is_none_or(|line| line == log.events.len() + 2));
+                assert!(Replay::run(&log).is_ok(), "{end}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_decision_that_the_replay_does_not_make_is_named() {
     let text = short_log();

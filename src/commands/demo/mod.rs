@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use trail_cli::drive::{RequestOutcome, TimedRequest};
 use trail_cli::output_file::{GENERATOR, generator, signed_svg};
-use trail_cli::{EngineArgs, Error, ModelArgs, OutputFile, Setup};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::rng::Rng;
 use trail_simulator::arrivals::Arrivals;
@@ -149,18 +149,18 @@ fn same_answers(
 /// Prints the table or the JSON object, and leaves plot and figures in `files`.
 fn finish(files: &Files, report: &DemoReport, curves: &[Curves], json: bool) -> Result<(), Error> {
     let mut object = report.json();
-    match json {
-        true => println!("{object}"),
-        false => println!("{}", report.text()),
-    }
+    let line = object.to_string();
     object[GENERATOR] = generator("demo").into();
     files.figures.write(&format!("{object:#}\n"))?;
     let picture = plot::draw(&report.title(), &curves::panels(curves, report.factor()))?;
     files.plot.write(&signed_svg(&picture, "demo"))?;
-    if !json {
-        let (plot, figures) = (files.plot.path().display(), files.figures.path().display());
-        println!("Every answer was the same, token for token, under every policy.");
-        println!("Plot: {plot}   Figures: {figures}");
-    }
-    Ok(())
+    let (plot, figures) = (files.plot.path().display(), files.figures.path().display());
+    Output::stdout().line(&match json {
+        true => line,
+        false => format!(
+            "{}\nEvery answer was the same, token for token, under every policy.\n\
+             Plot: {plot}   Figures: {figures}",
+            report.text()
+        ),
+    })
 }

@@ -1,7 +1,7 @@
 //! The options of `trail-rt generate`.
 
 use clap::Args;
-use trail_runtime::engine::Request;
+use trail_runtime::engine::{Request, SamplingParams};
 
 use crate::commands::sampling_args::SamplingArgs;
 
@@ -36,10 +36,10 @@ pub struct GenerateArgs {
 
 impl GenerateArgs {
     /// Builds the request. The context has `room` for tokens after the prompt.
-    pub fn request(&self, prompt: Vec<u32>, room: usize) -> Request {
-        let default = room.clamp(1, DEFAULT_MAX_TOKENS as usize) as u32;
-        let max_tokens = self.sampling.max_tokens().unwrap_or(default);
-        let mut request = self.sampling.request(prompt, max_tokens);
+    pub fn request(&self, default: &SamplingParams, prompt: Vec<u32>, room: usize) -> Request {
+        let default_tokens = room.clamp(1, DEFAULT_MAX_TOKENS as usize) as u32;
+        let max_tokens = self.sampling.max_tokens().unwrap_or(default_tokens);
+        let mut request = self.sampling.request(default, prompt, max_tokens);
         request.sampling.top_logprobs = self.logprobs;
         request
     }

@@ -10,7 +10,7 @@ mod report;
 mod runner;
 mod scenario;
 
-use trail_cli::{EngineArgs, Error, ModelArgs};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 
 pub use args::SimulateArgs;
 use report::SimulationReport;
@@ -45,11 +45,7 @@ pub fn run(
     }
     runner.finish();
     let report = SimulationReport { figures, capacities: runner.into_capacities() };
-    match json {
-        true => println!("{}", report.json()),
-        false => println!("{}", report.text()),
-    }
-    Ok(())
+    Output::stdout().line(&if json { report.json().to_string() } else { report.text() })
 }
 
 /// Every scenario with every seed: at one load and seed all policies in turn.

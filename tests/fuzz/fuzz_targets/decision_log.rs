@@ -18,6 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     assert_eq!(DecisionLog::parse(&log.text()).as_ref(), Ok(&log));
+    assert_eq!(DecisionLog::parse_cut(text), Ok((log.clone(), None)));
     // Tables take memory by the sizes in the header.
     let config = &log.header.config;
     let sizes = [config.max_requests, config.max_context, config.num_blocks, config.host_blocks];

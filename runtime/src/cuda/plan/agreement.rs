@@ -189,7 +189,7 @@ fn small_kernels_geometry() {
     let choose = sampling::CHOOSE_BLOCK as usize;
     agree("common/select.cuh", "THREADS", "sampling.rs CHOOSE_BLOCK", &[choose]);
     agree("common/nucleus.cuh", "FEW", "sampling.rs FEW", &[sampling::FEW]);
-    agree("common/select.cuh", "MOST_TOP", "../../backend MAX_TOP_LOGPROBS", &[MAX_TOP_LOGPROBS]);
+    agree("common/select.cuh", "MAX_TOP", "../../backend MAX_TOP_LOGPROBS", &[MAX_TOP_LOGPROBS]);
 }
 
 /// A plan of every kernel of a step.

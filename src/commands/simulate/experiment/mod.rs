@@ -9,7 +9,7 @@ mod rr_sjf;
 mod trail;
 
 use trail_cli::output_file::signed_svg;
-use trail_cli::{Error, OutputFile, Table};
+use trail_cli::{Error, Output, OutputFile, Table};
 use trail_simulator::SimulationRun;
 
 use super::SimulateArgs;
@@ -145,11 +145,11 @@ pub fn list(json: bool) -> Result<(), Error> {
     for Experiment { name, source, claim, .. } in ALL {
         table.row([name, source, claim].map(String::from));
     }
-    match json {
-        true => println!("{}", serde_json::json!(ALL.each_ref().map(|e| e.name).to_vec())),
-        false => print!("{table}"),
-    }
-    Ok(())
+    let text = match json {
+        true => serde_json::json!(ALL.each_ref().map(|e| e.name).to_vec()).to_string(),
+        false => table.to_string().trim_end().to_owned(),
+    };
+    Output::stdout().line(&text)
 }
 
 /// Runs the experiment `name`, prints its results and leaves its plot.
@@ -179,14 +179,14 @@ pub fn run(name: &str, args: &SimulateArgs, json: bool) -> Result<(), Error> {
     let findings = (experiment.read)(&measured);
     let picture = plot::draw(experiment.source, &(experiment.panels)(&measured))?;
     plot.write(&signed_svg(&picture, "simulate"))?;
-    match json {
-        true => println!("{}", report::json(&experiment, &measured, &findings)),
+    let text = match json {
+        true => report::json(&experiment, &measured, &findings).to_string(),
         false => {
-            println!("{}", report::text(&experiment, &measured, &findings));
-            println!("Plot: {}", plot.path().display());
+            let text = report::text(&experiment, &measured, &findings);
+            format!("{text}\nPlot: {}", plot.path().display())
         }
-    }
-    Ok(())
+    };
+    Output::stdout().line(&text)
 }
 
 /// Prints the runs there are; findings need all.
@@ -197,10 +197,11 @@ fn interrupted(
     json: bool,
 ) -> Result<(), Error> {
     measured.push(last);
-    match json {
-        true => println!("{}", report::json(experiment, &measured, &[])),
-        false => println!("{}", report::text(experiment, &measured, &[])),
-    }
+    let text = match json {
+        true => report::json(experiment, &measured, &[]).to_string(),
+        false => report::text(experiment, &measured, &[]),
+    };
+    Output::stdout().line(&text)?;
     Err(Error::failed("interrupted: the experiment is not complete"))
 }
 

@@ -1,0 +1,219 @@
+//! Checks of a request's head: Host, Origin, types of the body.
+//!
+//! A server on a loopback address trusts the programs of its machine, and a web page is none of
+//! them, though the browser that runs it is: so a name that is no loopback name is refused there
+//! (DNS rebinding), and so is another site's Origin (a cross-site POST needs no permission).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderName, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, Uri, Version};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::body_limits::BodyLimits;
+use crate::error::ApiError;
+
+/// The hosts and origins that may be named in a request.
+#[derive(Clone, Debug)]
+pub(crate) struct HeadRules {
+    /// True if the server listens on a loopback address.
+    pub is_loopback: bool,
+}
+
+/// Refuses a request whose head breaks the rules. Its body is read all the same: a connection
+/// closed on unread bytes is reset, and the client may not see the refusal.
+pub(crate) async fn check(
+    State(rules): State<Arc<HeadRules>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if let Err(refusal) = rules.check(&request) {
+        BodyLimits::discard(request).await;
+        return Err(refusal);
+    }
+    Ok(next.run(request).await)
+}
+
+impl HeadRules {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let headers = request.headers();
+        let host = host(request.version(), request.uri(), headers)?;
+        if self.is_loopback {
+            if let Some(host) = host.filter(|host| !is_loopback_name(host.host())) {
+                return Err(ApiError::forbidden(format!(
+                    "this server listens on a loopback address and the request names the host '{}': use http://localhost or http://127.0.0.1, or start it with another --host",
+                    host.host()
+                )));
+            }
+            check_origin(headers)?;
+        }
+        match *request.method() {
+            Method::POST => check_body_headers(headers),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The host that a request names. HTTP/1.1 requires exactly one valid Host (RFC 9112, 3.2); the
+/// target's own host wins over it (3.2.2).
+fn host(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, ApiError> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let named = match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => return Err(ApiError::invalid("the request has more than one Host header")),
+        (None, _) if version == Version::HTTP_11 => {
+            return Err(ApiError::invalid("the request has no Host header"));
+        }
+        (None, _) => None,
+        (Some(host), None) => {
+            let invalid = || ApiError::invalid("the Host header is no host with a port");
+            let text = host.to_str().map_err(|_| invalid())?;
+            let host: Authority = text.parse().map_err(|_| invalid())?;
+            Some(host).filter(|host| !host.as_str().contains('@')).ok_or_else(invalid).map(Some)?
+        }
+    };
+    Ok(uri.authority().cloned().or(named))
+}
+
+/// True for `localhost`, names below it (RFC 6761, 6.3), and loopback addresses.
+fn is_loopback_name(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&host);
+    match address.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+    }
+}
+
+/// Refuses a request that a page of another site sends. Pages of loopback hosts, at any port, and
+/// programs, which send no Origin, are not refused.
+fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_local = |origin: &str| {
+        let uri: Option<Uri> = origin.parse().ok();
+        uri.as_ref().and_then(Uri::host).is_some_and(is_loopback_name)
+    };
+    for origin in headers.get_all(ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        if !is_local(origin) {
+            return Err(ApiError::forbidden(format!(
+                "pages of '{origin}' may not use this server: it listens on a loopback address"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses bodies in a form that is not read, before they are.
+fn check_body_headers(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name: HeaderName| {
+        let value = headers.get(name)?;
+        Some(value.to_str().unwrap_or("not text").trim().to_ascii_lowercase())
+    };
+    let media_type = text(CONTENT_TYPE)
+        .map(|value| value.split(';').next().unwrap_or_default().trim().to_owned());
+    if let Some(media_type) = media_type.filter(|media_type| !is_json(media_type)) {
+        return Err(ApiError::unsupported_media_type(format!(
+            "the body is declared as '{media_type}': send JSON with Content-Type: application/json"
+        )));
+    }
+    if let Some(encoding) = text(CONTENT_ENCODING).filter(|encoding| encoding != "identity") {
+        return Err(ApiError::unsupported_media_type(format!(
+            "the body is encoded as '{encoding}': send it without Content-Encoding"
+        )));
+    }
+    match text(EXPECT).filter(|expectation| expectation != "100-continue") {
+        Some(expectation) => Err(ApiError::expectation_failed(&expectation)),
+        None => Ok(()),
+    }
+}
+
+fn is_json(media_type: &str) -> bool {
+    media_type == "application/json"
+        || (media_type.starts_with("application/") && media_type.ends_with("+json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn status(rules: &HeadRules, method: &str, headers: &[(&str, &str)]) -> u16 {
+        let mut request = axum::http::Request::builder().method(method).uri("/v1/completions");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        match rules.check(&request.body(Body::empty()).expect("a request")) {
+            Ok(()) => 200,
+            Err(refusal) => refusal.status().as_u16(),
+        }
+    }
+
+    const LOOPBACK: HeadRules = HeadRules { is_loopback: true };
+    const PUBLIC: HeadRules = HeadRules { is_loopback: false };
+
+    #[test]
+    fn one_valid_host_is_required() {
+        for rules in [LOOPBACK, PUBLIC] {
+            assert_eq!(status(&rules, "GET", &[]), 400);
+            assert_eq!(status(&rules, "GET", &[("host", "localhost"), ("host", "localhost")]), 400);
+            for bad in ["a b/?c", "", "user@localhost", "localhost:port"] {
+                assert_eq!(status(&rules, "GET", &[("host", bad)]), 400, "{bad:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_loopback_server_has_loopback_names_alone() {
+        for host in [
+            "localhost",
+            "LOCALHOST:8000",
+            "127.0.0.1:1",
+            "127.1.2.3",
+            "[::1]:80",
+            "app.localhost",
+            "localhost.",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert_eq!(status(&LOOPBACK, "GET", &[("host", host)]), 200, "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "notlocalhost", "10.0.0.1", "[::2]"]
+        {
+            assert_eq!(status(&LOOPBACK, "GET", &[("host", host)]), 403, "{host}");
+            assert_eq!(status(&PUBLIC, "GET", &[("host", host)]), 200, "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused_on_loopback() {
+        let from = |rules, origin| {
+            status(rules, "POST", &[("host", "localhost:8000"), ("origin", origin)])
+        };
+        for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:1"] {
+            assert_eq!(from(&LOOPBACK, origin), 200, "{origin}");
+        }
+        for origin in ["https://evil.example", "null", "http://localhost.evil.example", ""] {
+            assert_eq!(from(&LOOPBACK, origin), 403, "{origin}");
+            assert_eq!(from(&PUBLIC, origin), 200, "{origin}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_plain_json() {
+        let with = |name, value| status(&PUBLIC, "POST", &[("host", "a"), (name, value)]);
+        for json in ["application/json", "Application/JSON; charset=utf-8", "application/x+json"] {
+            assert_eq!(with("content-type", json), 200, "{json}");
+        }
+        for other in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+        {
+            assert_eq!(with("content-type", other), 415, "{other}");
+        }
+        assert_eq!(with("content-encoding", "gzip"), 415);
+        assert_eq!(with("content-encoding", "identity"), 200);
+        assert_eq!(with("expect", "100-Continue"), 200);
+        assert_eq!(with("expect", "other"), 417);
+        assert_eq!(status(&PUBLIC, "GET", &[("host", "a"), ("content-type", "text/plain")]), 200);
+    }
+}

@@ -1,0 +1,147 @@
+//! Who may talk to a server, and the life of its process.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::common::deadline::Deadline;
+use crate::common::{PROGRAM, Server};
+
+const COMPLETIONS: &str = "/v1/completions";
+
+/// Sends `head` and `body` as they are; returns the whole response.
+fn raw(server: &Server, head: &str, body: &str) -> String {
+    let mut connection = TcpStream::connect(server.address).expect("the server listens");
+    connection.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    let length = body.len();
+    let text = format!("{head}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    connection.write_all(text.as_bytes()).expect("a request is sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).expect("a status")
+}
+
+fn signal(pid: u32, name: &str) {
+    let killed = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(killed.expect("kill starts").success());
+}
+
+#[test]
+fn a_web_page_of_another_site_cannot_use_a_loopback_server() {
+    let server = Server::start(&[]);
+    let post = |headers: &str| {
+        let head = format!("POST {COMPLETIONS} HTTP/1.1\r\n{headers}\r\n");
+        raw(&server, &head, r#"{"prompt":"a","max_tokens":1}"#)
+    };
+    for (headers, expected) in [
+        ("Host: localhost", "200"),
+        ("Host: localhost\r\nOrigin: http://localhost:3000", "200"),
+        ("Host: localhost\r\nContent-Type: application/json; charset=utf-8", "200"),
+        ("Host: localhost\r\nOrigin: https://evil.example", "403"),
+        ("Host: localhost\r\nOrigin: null", "403"),
+        ("Host: rebound.evil.example:8000", "403"),
+        ("Accept: */*", "400"),
+        ("Host: localhost\r\nHost: localhost", "400"),
+        ("Host: a b/?c", "400"),
+        ("Host: localhost\r\nContent-Type: text/plain", "415"),
+        ("Host: localhost\r\nContent-Encoding: gzip", "415"),
+        ("Host: localhost\r\nExpect: other", "417"),
+    ] {
+        let answer = post(headers);
+        assert_eq!(status(&answer), expected, "{headers:?}: {answer}");
+    }
+    let metrics = raw(&server, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n", "");
+    assert_eq!(status(&metrics), "403");
+    // A request of HTTP/1.0 may have no Host, as health checks of load balancers.
+    assert_eq!(status(&raw(&server, "GET /health HTTP/1.0\r\n", "")), "200");
+}
+
+#[test]
+fn a_server_for_other_machines_says_so_and_takes_any_host() {
+    let mut server = Server::start(&["--host", "0.0.0.0"]);
+    assert!(server.line().contains("every machine that reaches"));
+    let answer = raw(&server, "GET /v1/models HTTP/1.1\r\nHost: models.example\r\n", "");
+    assert_eq!(status(&answer), "200");
+}
+
+#[test]
+fn a_stream_is_not_buffered_by_proxies() {
+    let server = Server::start(&[]);
+    let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n");
+    let answer = raw(&server, &head, r#"{"prompt":"a","max_tokens":1,"stream":true}"#);
+    assert!(answer.to_ascii_lowercase().contains("\r\nx-accel-buffering: no\r\n"), "{answer}");
+}
+
+#[test]
+fn the_models_length_is_what_the_cache_holds() {
+    let server = Server::start(&["--kv-blocks", "16"]);
+    let (_, list) = server.request("GET", "/v1/models", "");
+    assert_eq!(list["data"][0]["max_model_len"], 256);
+}
+
+/// A log line waits for no reader: neither requests nor the shutdown do.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let mut server = Server::start(&["--verbose"]);
+    let mut connection = TcpStream::connect(server.address).expect("the server listens");
+    connection.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    let mut reader = BufReader::new(connection.try_clone().expect("a second handle"));
+    // Lines of 1 KB: together more than a pipe and the queue hold.
+    let path = "x".repeat(1000);
+    for _ in 0..1500 {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        connection.write_all(request.as_bytes()).expect("a request is sent");
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            assert!(reader.read_line(&mut line).expect("an answer") > 0, "the connection ended");
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+        }
+        reader.read_exact(&mut vec![0; length]).expect("a body");
+    }
+    assert!(server.metric("trail_log_lines_dropped_total") > 0.0);
+    server.terminate();
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_hangup_without_a_terminal_is_no_reason_to_end() {
+    let mut server = Server::start(&[]);
+    signal(server.pid(), "-HUP");
+    assert!(server.line().contains("SIGHUP"));
+    server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1 }));
+    server.terminate();
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// The load waits for a hub that never answers. A handler exists by then, as PID 1 of a container
+/// would not be ended by a signal without one.
+#[test]
+fn a_signal_while_loading_ends_the_process() {
+    let hub = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let endpoint = format!("http://{}", hub.local_addr().expect("an address"));
+    for (name, code) in [("-TERM", 143), ("-INT", 130)] {
+        let folder = std::env::temp_dir().join(format!("trail-load-{}{name}", std::process::id()));
+        let mut child = Command::new(PROGRAM)
+            .args(["serve", "--port", "0", "--model", "hf:a/b"])
+            .env("HF_ENDPOINT", &endpoint)
+            .env("HF_HOME", &folder)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let _deadline = Deadline::of(child.id());
+        let (_connection, _) = hub.accept().expect("the load asks the hub");
+        signal(child.id(), name);
+        assert_eq!(child.wait().expect("the process ends").code(), Some(code));
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+}
