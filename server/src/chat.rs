@@ -6,8 +6,8 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
-use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
+use serde_json::Value;
+use trail_runtime::text::{ChatError, ChatMessage, ChatOptions, OrderedMembers};
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
@@ -54,7 +54,7 @@ struct Message {
     _refusal: (),
     /// What a template may read besides, such as `reasoning_content`.
     #[serde(flatten)]
-    other: Map<String, Value>,
+    other: OrderedMembers,
 }
 
 fn no_tool_calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {

@@ -72,7 +72,11 @@ fn host(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<Option<Autho
             let invalid = || ApiError::invalid("the Host header is no host with a port");
             let text = host.to_str().map_err(|_| invalid())?;
             let host: Authority = text.parse().map_err(|_| invalid())?;
-            Some(host).filter(|host| !host.as_str().contains('@')).ok_or_else(invalid).map(Some)?
+            let is_valid = |host: &Authority| {
+                let port = host.as_str().strip_prefix(host.host());
+                port.is_some_and(|port| matches!(port, "" | ":") || host.port().is_some())
+            };
+            Some(host).filter(is_valid).ok_or_else(invalid).map(Some)?
         }
     };
     Ok(uri.authority().cloned().or(named))

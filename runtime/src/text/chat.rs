@@ -10,7 +10,6 @@ use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 use trail_platform::quote::escape;
 
 use super::allowance::{charge_text, check_width};
@@ -19,6 +18,7 @@ use super::breaks::{BREAK, keep_break_characters};
 use super::calendar::format_utc;
 #[cfg(feature = "template-metering")]
 use super::metering;
+use super::ordered_json::{OrderedMembers, map_members};
 use super::python_json::{self, Style};
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
@@ -53,7 +53,7 @@ pub struct ChatMessage {
     pub tool_call_id: Option<String>,
     /// All other fields, such as `reasoning_content`; a template can read them.
     #[serde(flatten)]
-    pub other: Map<String, Json>,
+    pub other: OrderedMembers,
 }
 
 impl ChatMessage {
@@ -294,13 +294,12 @@ impl ChatTemplate {
         };
         let turn = |message: &ChatMessage| {
             let trusted = TRUSTED_ROLES.contains(&message.role.as_str());
-            let other = texts(&Json::Object(message.other.clone()), &|of| text(of, trusted));
             ChatMessage {
                 role: text(&message.role, ROLES.contains(&message.role.as_str())),
                 content: text(&message.content, trusted),
                 name: message.name.as_deref().map(|name| text(name, false)),
                 tool_call_id: message.tool_call_id.as_deref().map(|id| text(id, false)),
-                other: other.as_object().cloned().unwrap_or_default(),
+                other: map_members(&message.other, &|of| text(of, trusted)),
             }
         };
         let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
@@ -320,18 +319,6 @@ impl ChatTemplate {
         options: ChatOptions,
     ) -> Result<Vec<u32>, ChatError> {
         self.render_for(tokenizer, messages, options)?.encode(tokenizer)
-    }
-}
-
-/// `value` with `text` applied to each string in it, names of members included.
-fn texts(value: &Json, text: &impl Fn(&str) -> String) -> Json {
-    match value {
-        Json::String(value) => Json::String(text(value)),
-        Json::Array(items) => items.iter().map(|item| texts(item, text)).collect(),
-        Json::Object(members) => {
-            members.iter().map(|(key, value)| (text(key), texts(value, text))).collect()
-        }
-        other => other.clone(),
     }
 }
 

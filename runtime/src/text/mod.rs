@@ -11,6 +11,7 @@ mod gguf;
 mod json_syntax;
 #[cfg(feature = "template-metering")]
 mod metering;
+mod ordered_json;
 mod python_json;
 mod scored_merges;
 mod stop;
@@ -21,6 +22,7 @@ mod token_model;
 pub mod tokenizer;
 
 pub use chat::{ChatError, ChatMessage, ChatOptions, ChatTemplate, RenderedChat};
+pub use ordered_json::{OrderedJson, OrderedMembers};
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Step, StopMatcher};
 pub use stream::{Decode, TextStream};
 pub use tokenizer::{EncodeError, Tokenizer};

@@ -231,10 +231,13 @@ fn line_ends_of_a_template_are_line_feeds() {
 
 #[test]
 fn tojson_has_the_options_of_python() {
-    let data = json!({"role": "user", "content": "", "x": {"b": [1, "ü"], "a": {}}});
+    // As text: a `Value` has the members in the order of their names.
+    let data = r#"{"role": "user", "content": "", "x": {"b": [1, "ü"], "a": {}}}"#;
+    let message: ChatMessage = serde_json::from_str(data).expect("a message");
     let text = |call: &str| {
         let source = format!("{{{{ messages[0].x | {call} }}}}");
-        rendered(&source, data.clone())
+        let template = ChatTemplate::new(Some(source), String::new(), String::new());
+        template?.render(std::slice::from_ref(&message), false)
     };
     for (call, expected) in [
         ("tojson", r#"{"b": [1, "ü"], "a": {}}"#),
