@@ -52,7 +52,7 @@ struct Message {
     _audio: (),
     #[serde(default, rename = "refusal", deserialize_with = "nothing")]
     _refusal: (),
-    /// What a template may read besides, such as `reasoning_content`.
+    /// Further fields that a template may read, such as `reasoning_content`.
     #[serde(flatten)]
     other: OrderedMembers,
 }

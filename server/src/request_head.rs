@@ -1,8 +1,8 @@
 //! Checks of a request's head: Host, Origin, types of the body.
 //!
-//! A server on a loopback address trusts the programs of its machine, and a web page is none of
-//! them, though the browser that runs it is: so a name that is no loopback name is refused there
-//! (DNS rebinding), and so is another site's Origin (a cross-site POST needs no permission).
+//! A server on a loopback address trusts the programs of its machine, and not the web pages in
+//! their browsers: so a host that is no loopback name is refused there (DNS rebinding), and so is
+//! another site's Origin (a cross-site POST needs no permission).
 
 use std::net::IpAddr;
 use std::sync::Arc;

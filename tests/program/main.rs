@@ -6,6 +6,7 @@ mod bench_timeline;
 mod chat;
 mod chat_terminal;
 mod cli;
+mod closed_output;
 mod collection;
 #[path = "../common/mod.rs"]
 mod common;

@@ -57,7 +57,7 @@ fn damage_has_code_2_and_a_difference_code_1() {
         assert!(errors.contains(why), "{errors}");
         assert!(line == 0 || errors.contains(&format!(": line {line}: ")), "{errors}");
     }
-    // What a full disk leaves.
+    // As a full disk leaves it.
     fs::write(&log, &text[..text.len() - 9]).expect("written");
     let (code, out, errors) = replay(&log, &[]);
     assert!(code == Some(0) && out.contains("the same as recorded"), "{out}{errors}");

@@ -1,4 +1,4 @@
-//! Who may talk to a server, and the life of its process.
+//! Access to a server, and the life of its process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -88,7 +88,7 @@ fn the_models_length_is_what_the_cache_holds() {
 
 /// A log line waits for no reader: neither requests nor the shutdown do.
 #[test]
-fn a_log_that_nobody_reads_stops_nothing() {
+fn a_log_without_a_reader_stops_nothing() {
     let mut server = Server::start(&["--verbose"]);
     let mut connection = TcpStream::connect(server.address).expect("the server listens");
     connection.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");

@@ -98,8 +98,8 @@ fn special_tokens_of_a_user_are_text() {
     assert!(of_assistant < as_text - 6, "{of_assistant}");
 }
 
-/// The demo's template writes the content alone: a field that it does not read changes nothing, and
-/// one of a wrong type is refused by no rule of its own.
+/// The demo's template writes the content alone: a field that it does not read changes nothing, of
+/// whatever type it is.
 #[test]
 fn further_fields_of_a_message_are_for_the_template() {
     let server = Server::start(&[]);

@@ -3,30 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use trail_platform::quote::escape;
 
-use super::allowance::{charge_text, check_width};
 use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
-use super::calendar::format_utc;
+use super::environment::{NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::ordered_json::{OrderedMembers, map_members};
-use super::python_json::{self, Style};
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
 use crate::model::fields::Fields;
 use crate::model::files::{model_folder, read_json_if_present};
-
-/// The template's name within its environment.
-const NAME: &str = "chat_template";
 
 /// Roles whose names a template may compare, or make control tokens of, such as `<|user|>`.
 const ROLES: [&str; 8] =
@@ -266,7 +258,7 @@ impl ChatTemplate {
             eos_token => self.eos_token.as_str(),
             tools => (),
             documents => (),
-            ..Value::from_pairs(self.special_tokens.iter().map(|(name, text)| (*name, text.clone())))
+            ..Value::from_pairs(self.special_tokens.clone())
         };
         #[cfg(feature = "template-metering")]
         let rendered = metering::render(environment, NAME, conversation);
@@ -364,116 +356,6 @@ fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
         let expected = "a string or an object with the key content";
         fields.refuse(key, expected, "download the file again")
     })
-}
-
-/// Creates a Jinja environment that matches transformers' for chat templates.
-fn environment(source: String) -> Result<Environment<'static>, Error> {
-    // Jinja reads every line end as a line feed, in literals as well.
-    let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-    environment.set_syntax(syntax);
-    bounds::install(&mut environment, &source)?;
-    environment.set_unknown_method_callback(unknown_method_callback);
-    #[cfg(feature = "template-metering")]
-    metering::install(&mut environment);
-    environment.set_formatter(write_value);
-    environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
-    environment.add_filter("tojson", tojson);
-    environment.add_template_owned(NAME, without_generation_tags(&source))?;
-    #[cfg(feature = "template-metering")]
-    metering::check(&environment, NAME)?;
-    Ok(environment)
-}
-
-/// Returns `source` with the tags `{% generation %}` and `{% endgeneration %}` of transformers,
-/// which mark an answer's tokens for training, as a condition that holds.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some((before, after)) = rest.split_once("{%") {
-        let Some((tag, behind)) = after.split_once("%}") else { break };
-        let name = tag.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
-        let replaced = match name {
-            "generation" => tag.replace(name, "if true"),
-            "endgeneration" => tag.replace(name, "endif"),
-            _ => tag.to_string(),
-        };
-        out.extend([before, "{%", &replaced, "%}"]);
-        rest = behind;
-    }
-    out + rest
-}
-
-/// Writes `True`, `False` and `None` as Python does.
-fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
-    charge_text(state, value)?;
-    match value.kind() {
-        ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
-        ValueKind::None => out.write_str("None")?,
-        _ => escape_formatter(out, state, value)?,
-    }
-    Ok(())
-}
-
-fn raise_exception(message: String) -> Result<Value, Error> {
-    Err(Error::new(ErrorKind::InvalidOperation, message))
-}
-
-/// The date, in UTC: a server's answers must not depend on its time zone.
-fn strftime_now(format: &str) -> Result<String, Error> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let text = format_utc(now.map_or(0, |since| since.as_secs()), format);
-    text.map_err(|why| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {why}")))
-}
-
-/// `tojson` as transformers has it: without minijinja's escaping of `<`, `>` and `&`, which is for
-/// web pages, and with the options of Python's `json.dumps`, by position or by name.
-fn tojson(value: Value, positional: Rest<Value>, options: Kwargs) -> Result<Value, Error> {
-    let option = |at: usize, name: &str| match positional.get(at) {
-        Some(value) => Ok(Some(value.clone())),
-        None => options.get::<Option<Value>>(name),
-    };
-    let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
-    let mut style = Style {
-        ensure_ascii: is_true(option(0, "ensure_ascii")?),
-        sort_keys: is_true(option(3, "sort_keys")?),
-        indent: option(1, "indent")?.map_or(Ok(None), indentation)?,
-        ..Style::default()
-    };
-    if style.indent.is_some() {
-        style.item_separator = ",".into();
-    }
-    if let Some(separators) = option(2, "separators")?.filter(|value| !value.is_none()) {
-        let separators: Vec<_> = separators.try_iter()?.map(|text| text.to_string()).collect();
-        let [item_separator, key_separator]: [String; 2] = separators.try_into().map_err(|_| {
-            Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts")
-        })?;
-        check_width(item_separator.len().max(key_separator.len()))?;
-        style = Style { item_separator, key_separator, ..style };
-    }
-    options.assert_all_used()?;
-    let json = python_json::dumps(&value, &style);
-    let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    Ok(Value::from_safe_string(json))
-}
-
-/// The text of one level of `indent`: a number of spaces, or the text itself.
-fn indentation(indent: Value) -> Result<Option<String>, Error> {
-    if indent.is_none() {
-        return Ok(None);
-    }
-    let text = match indent.as_str() {
-        Some(text) => text.to_owned(),
-        None => {
-            let width = usize::try_from(i64::try_from(indent)?).unwrap_or(0);
-            check_width(width)?;
-            " ".repeat(width)
-        }
-    };
-    check_width(text.len())?;
-    Ok(Some(text))
 }
 
 /// Returns the message that the template raised, or else the engine's description.

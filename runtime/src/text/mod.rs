@@ -7,6 +7,7 @@ mod calendar;
 #[cfg(feature = "template-metering")]
 mod charges;
 pub mod chat;
+mod environment;
 mod gguf;
 mod json_syntax;
 #[cfg(feature = "template-metering")]

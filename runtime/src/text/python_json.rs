@@ -161,7 +161,7 @@ mod tests {
     use super::{Style, dumps};
     use serde_json::json;
 
-    /// What Python 3.11's `json.dumps` printed.
+    /// Python 3.11's `json.dumps` printed these texts.
     #[test]
     fn written_as_python_writes_it() {
         let value = json!({"b": [1, 2.5, "ü<b>🦀"], "a": {}, "c": [], "d": {"z": null, "y": true}});
