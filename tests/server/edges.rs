@@ -1,14 +1,16 @@
 //! Access to a server, and the life of its process.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::common::deadline::Deadline;
-use crate::common::{PROGRAM, Server};
+use crate::common::{PROGRAM, Server, assert_refused, trail_rt};
 
 const COMPLETIONS: &str = "/v1/completions";
 
@@ -84,6 +86,36 @@ fn the_models_length_is_what_the_cache_holds() {
     let server = Server::start(&["--kv-blocks", "16"]);
     let (_, list) = server.request("GET", "/v1/models", "");
     assert_eq!(list["data"][0]["max_model_len"], 256);
+}
+
+/// The publisher's parameters hold where a request names none.
+#[test]
+fn sampling_defaults_are_the_models() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
+    let folder = std::env::temp_dir().join(format!("trail-sampling-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        fs::copy(Path::new(demo).join(file), folder.join(file)).expect("a copy");
+    }
+    let config = folder.join("generation_config.json");
+    fs::write(&config, r#"{"top_k": 1, "temperature": 5.0, "eos_token_id": 1}"#).expect("written");
+    let path = folder.to_str().expect("UTF-8");
+    let answers = |options: &[&str]| {
+        let server = Server::start(&[&["--model", path], options].concat());
+        let body = json!({ "prompt": "a", "max_tokens": 12, "ignore_eos": true, "n": 4 });
+        let answer = server.post(COMPLETIONS, &body);
+        let choices = answer["choices"].as_array().expect("choices").iter();
+        let texts: Vec<String> = choices.map(|choice| choice["text"].to_string()).collect();
+        texts
+    };
+    let greedy = answers(&[]);
+    assert!(greedy.iter().all(|text| *text == greedy[0]), "{greedy:?}");
+    let sampled = answers(&["--generation-config", "none"]);
+    assert!(sampled.iter().any(|text| *text != sampled[0]), "{sampled:?}");
+    fs::write(&config, r#"{"top_p": 1.5}"#).expect("written");
+    let output = trail_rt(&["--model", path, "generate", "--prompt", "a"]);
+    assert_refused(&output, 1, "top_p");
+    let _ = fs::remove_dir_all(&folder);
 }
 
 /// A log line waits for no reader: neither requests nor the shutdown do.
