@@ -51,15 +51,21 @@ impl Hub {
     pub(crate) fn start(repository: &str, files: &[(&str, &[u8])]) -> Hub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
+        // Another host, which must get no token.
+        let cdn = TcpListener::bind("127.0.0.2:0").expect("a second loopback address");
+        let cdn_address = cdn.local_addr().expect("an address");
         let state = Arc::new(Mutex::new(Behaviour::default()));
         let hub = Hub { address, state: state.clone() };
         hub.add(repository, files);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let state = state.clone();
-                thread::spawn(move || answer(&stream.expect("a connection"), address, &state));
-            }
-        });
+        for listener in [listener, cdn] {
+            let state = state.clone();
+            thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let (stream, state) = (stream.expect("a connection"), state.clone());
+                    thread::spawn(move || answer(&stream, cdn_address, &state));
+                }
+            });
+        }
         hub
     }
 
@@ -100,7 +106,7 @@ pub(crate) fn command(home: &std::path::Path) -> Command {
 }
 
 /// Answers one request and closes the connection.
-fn answer(stream: &TcpStream, address: SocketAddr, state: &Mutex<Behaviour>) {
+fn answer(stream: &TcpStream, cdn: SocketAddr, state: &Mutex<Behaviour>) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
     let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
@@ -124,11 +130,12 @@ fn answer(stream: &TcpStream, address: SocketAddr, state: &Mutex<Behaviour>) {
             whole("307 Temporary Redirect", &location, b"", 0)
         }
         (Some(status), _) => status_only(status),
-        (_, Some(_)) if path.starts_with("/cdn/") => content(&path, &range, address, &mut state),
+        _ if path.starts_with("/cdn/") && header("authorization").is_some() => status_only(400),
+        (_, Some(_)) if path.starts_with("/cdn/") => content(&path, &range, cdn, &mut state),
         (_, Some(ref wanted)) if header("authorization").as_ref() != Some(wanted) => {
             status_only(401)
         }
-        _ => content(&path, &range, address, &mut state),
+        _ => content(&path, &range, cdn, &mut state),
     };
     drop(state);
     // The client may have gone.
@@ -140,7 +147,7 @@ fn status_only(status: u16) -> Vec<u8> {
 }
 
 /// The response to a path.
-fn content(path: &str, range: &str, address: SocketAddr, state: &mut Behaviour) -> Vec<u8> {
+fn content(path: &str, range: &str, cdn: SocketAddr, state: &mut Behaviour) -> Vec<u8> {
     if let Some(repository) = path.strip_prefix("/api/models/") {
         let repository = repository.strip_suffix("/revision/main").unwrap_or(repository);
         let Some(files) = state.repositories.get(repository) else { return status_only(404) };
@@ -160,7 +167,7 @@ fn content(path: &str, range: &str, address: SocketAddr, state: &mut Behaviour) 
     if bytes.len() >= LFS_BYTES && !is_cdn {
         let headers = format!(
             "X-Repo-Commit: {COMMIT}\r\nX-Linked-ETag: \"{digest}\"\r\nETag: \"other\"\r\n\
-             Location: http://{address}/cdn{path}\r\n"
+             Location: http://{cdn}/cdn{path}\r\n"
         );
         return whole("302 Found", &headers, b"", 0);
     }

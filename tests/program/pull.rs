@@ -156,6 +156,29 @@ fn redirects_and_weak_etags_are_followed() {
     assert_eq!(downloads(&hub), [""; 0], "all is in the cache");
 }
 
+/// The hub redirects large files to another host, which refuses a request with a token.
+#[test]
+fn the_token_goes_to_the_hub_alone() {
+    let (hub, home) = (demo_hub(), home("token"));
+    hub.set(|state| state.token = Some("secret".into()));
+    let endpoint = format!("http://{}", hub.address);
+    let mut command = command(&home);
+    command.env("HF_ENDPOINT", endpoint).env("HF_TOKEN", "secret").args(["pull", "trail/demo"]);
+    let pulled = path(&deadline::output(&mut command));
+    let weights = fs::read(pulled.join("model.safetensors")).expect("fetched");
+    assert_eq!(weights, fs::read(Path::new(DEMO).join("model.safetensors")).expect("a file"));
+    let requests = hub.requests();
+    assert!(requests.iter().any(|request| request.contains("/cdn/")), "{requests:?}");
+}
+
+#[test]
+fn a_redirect_to_itself_ends() {
+    let (hub, home) = (demo_hub(), home("loop"));
+    hub.set(|state| state.renamed = Some(("trail/demo".into(), "trail/demo".into())));
+    assert_refused(&hub.run(&home, &["pull", "trail/demo"]), 1, "redirect");
+    assert!(hub.requests().len() < 20);
+}
+
 #[test]
 fn gguf_files_are_named_where_there_are_several() {
     let files: [(&str, &[u8]); 3] = [("a-q4.gguf", b"4"), ("a-q8.gguf", b"8"), ("README.md", b"")];

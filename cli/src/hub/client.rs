@@ -1,26 +1,25 @@
 //! Requests to the hub, and verified downloads into its cache.
 
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hf_hub::api::RepoInfo;
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError, Metadata};
+use hf_hub::api::sync::ApiError;
 use hf_hub::{Cache, Repo, RepoType};
 
 use super::cached::{self, Blob, is_digest, remove_dangling};
 use super::checksum;
-use super::download::Downloader;
+use super::download::download;
 use super::environment::Environment;
 use super::failure::{self, Failure};
 use super::reference::HubReference;
+use super::requests::{Metadata, Requests};
 use crate::error::Error;
 use crate::progress;
 use crate::size::size;
 
 /// A client of one hub.
 pub(super) struct Client {
-    api: Api,
-    downloader: Downloader,
+    requests: Requests,
     cache: Cache,
     endpoint: String,
 }
@@ -38,23 +37,17 @@ pub struct FetchedFile {
 
 impl Client {
     /// A client for the hub that the environment names.
-    pub(super) fn new(environment: &Environment) -> Result<Client, Error> {
-        let builder = ApiBuilder::from_cache(environment.cache.clone())
-            .with_endpoint(environment.endpoint.clone())
-            .with_token(environment.token.clone())
-            .with_user_agent("trail-rt", env!("CARGO_PKG_VERSION"));
-        let api = builder.build().map_err(|error| {
-            Error::failed(format!("cannot make requests to {}: {error}", environment.endpoint))
-        })?;
+    pub(super) fn new(environment: &Environment) -> Client {
         let (cache, endpoint) = (environment.cache.clone(), environment.endpoint.clone());
-        let downloader = Downloader::new(environment.token.as_deref());
-        Ok(Client { api, downloader, cache, endpoint })
+        let requests = Requests::new(&endpoint, environment.token.as_deref());
+        Client { requests, cache, endpoint }
     }
 
     /// Files and commit of `main`.
     pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, Failure> {
-        let ask = || self.api.model(repository.into()).info();
-        let info = self.contained(repository, repository, ask)?;
+        let info = self.requests.list(repository);
+        let info =
+            info.map_err(|error| failure::of(error, &self.endpoint, repository, repository))?;
         match is_digest(&info.sha) {
             true => Ok(info),
             false => Err(self.refused(repository, "commit", &info.sha).into()),
@@ -72,16 +65,15 @@ impl Client {
         let broken = |error: ApiError| failure::of(error, &self.endpoint, repository, &what);
         let written = |error: std::io::Error| Failure::from(failure::of_io(&error, &what));
         let repo = Repo::with_revision(repository.into(), RepoType::Model, commit.into());
-        let (remote, cached) = (self.api.repo(repo.clone()), self.cache.repo(repo));
-        let url = remote.url(name);
-        let metadata = self.contained(repository, &what, || self.api.metadata(&url))?;
+        let (cached, url) = (self.cache.repo(repo), self.requests.url(repository, commit, name));
+        let metadata = self.requests.metadata(&url).map_err(broken)?;
         // Both become parts of paths.
-        for (header, value) in [("ETag", metadata.etag()), ("commit", metadata.commit_hash())] {
+        for (header, value) in [("ETag", &metadata.etag), ("commit", &metadata.commit)] {
             if !is_digest(value) {
                 return Err(self.refused(&what, header, value).into());
             }
         }
-        let (blob, bytes) = (Blob::new(cached.blob_path(metadata.etag())), metadata.size() as u64);
+        let (blob, bytes) = (Blob::new(cached.blob_path(&metadata.etag)), metadata.bytes);
         if blob.size().is_some_and(|found| found != bytes) {
             self.remove_other_size(&blob, &metadata, &what)?;
         }
@@ -93,7 +85,7 @@ impl Client {
         }
         if blob.size().is_none() {
             let bar = progress::bytes(name.to_owned(), bytes);
-            let done = self.downloader.download(&url, &blob, bytes, &bar);
+            let done = download(&self.requests, &url, &blob, bytes, &bar);
             bar.finish_and_clear();
             done.map_err(broken)?;
         }
@@ -118,13 +110,13 @@ impl Client {
     /// Removes a cached file whose size is not the stated one, unless its SHA-256 is.
     fn remove_other_size(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
         let written = |error: std::io::Error| failure::of_io(&error, what);
-        if blob.is_verified() && checksum::is_sha256(metadata.etag()) {
+        if blob.is_verified() && checksum::is_sha256(&metadata.etag) {
             let found = blob.size().unwrap_or(0);
             let bar = progress::bytes("checksum".into(), found);
             let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
             bar.finish_and_clear();
-            if digest.eq_ignore_ascii_case(metadata.etag()) {
-                let (endpoint, stated) = (&self.endpoint, metadata.size());
+            if digest.eq_ignore_ascii_case(&metadata.etag) {
+                let (endpoint, stated) = (&self.endpoint, metadata.bytes);
                 return Err(Error::failed(format!(
                     "{what}: {endpoint} states {stated} bytes, and the file of the stated SHA-256 \
                      has {found}: check HF_ENDPOINT"
@@ -137,15 +129,15 @@ impl Client {
     /// Compares size and checksum of a download. One that differs is removed.
     fn verify(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
         let written = |error: std::io::Error| failure::of_io(&error, what);
-        let (bytes, found) = (metadata.size() as u64, blob.size().unwrap_or(0));
+        let (bytes, found) = (metadata.bytes, blob.size().unwrap_or(0));
         let mut fault =
             (found != bytes).then(|| format!("{found} bytes, the server states {bytes}"));
-        if fault.is_none() && checksum::is_sha256(metadata.etag()) {
+        if fault.is_none() && checksum::is_sha256(&metadata.etag) {
             let bar = progress::bytes("checksum".into(), bytes);
             let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
             bar.finish_and_clear();
-            if !digest.eq_ignore_ascii_case(metadata.etag()) {
-                fault = Some(format!("SHA-256 {digest}, the server states {}", metadata.etag()));
+            if !digest.eq_ignore_ascii_case(&metadata.etag) {
+                fault = Some(format!("SHA-256 {digest}, the server states {}", &metadata.etag));
             }
         }
         match fault {
@@ -157,24 +149,6 @@ impl Client {
                      command again"
                 )))
             }
-        }
-    }
-
-    /// Calls the hf-hub crate about `what`. It panics on some answers: a redirection to nowhere,
-    /// for one.
-    fn contained<T>(
-        &self,
-        repository: &str,
-        what: &str,
-        call: impl FnOnce() -> Result<T, ApiError>,
-    ) -> Result<T, Failure> {
-        let endpoint = &self.endpoint;
-        match catch_unwind(AssertUnwindSafe(call)) {
-            Ok(answer) => answer.map_err(|error| failure::of(error, endpoint, repository, what)),
-            Err(_) => Err(Error::failed(format!(
-                "{what}: {endpoint} gives an answer that cannot be read: check HF_ENDPOINT"
-            ))
-            .into()),
         }
     }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use hf_hub::api::sync::ApiError;
 use indicatif::ProgressBar;
-use ureq::config::RedirectAuthHeaders;
-use ureq::{Agent, Error::StatusCode};
+use ureq::Error::{StatusCode, Timeout};
 
 use super::cached::Blob;
+use super::requests::Requests;
 
 /// Requests for one file within one run.
 const ATTEMPTS: u32 = 5;
@@ -26,80 +26,56 @@ const WAIT: Duration = Duration::from_millis(300);
 /// Waits of one second for another program that downloads the same file.
 const LOCK_WAITS: u32 = 5;
 
-/// An HTTP client for contents.
-pub(super) struct Downloader {
-    agent: Agent,
-    authorization: Option<String>,
+/// Brings the `bytes` of `url` into `blob`. `bar` shows the bytes that are there.
+pub(super) fn download(
+    requests: &Requests,
+    url: &str,
+    blob: &Blob,
+    bytes: u64,
+    bar: &ProgressBar,
+) -> Result<(), ApiError> {
+    let part = blob.path().with_extension("part");
+    let _lock = lock(&blob.path().with_extension("lock"))?;
+    for attempt in 1.. {
+        // Another program may have completed it while this one waited for the lock.
+        blob.take_part(bytes)?;
+        if blob.size().is_some() {
+            break;
+        }
+        match append(requests, url, &part, bytes, bar) {
+            Err(error) if attempt == ATTEMPTS || !is_temporary(&error) => return Err(error),
+            Err(_) => thread::sleep(WAIT * attempt),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
 }
 
-impl Downloader {
-    /// A client that sends `token` to the hub, and not to other hosts that it redirects to.
-    pub(super) fn new(token: Option<&str>) -> Downloader {
-        let agent = Agent::config_builder()
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-            .user_agent(concat!("trail-rt/", env!("CARGO_PKG_VERSION")))
-            // Ranges and sizes are those of the file, not of an encoding.
-            .accept_encoding("identity")
-            .build();
-        let authorization = token.map(|token| format!("Bearer {token}"));
-        Downloader { agent: agent.into(), authorization }
+/// Appends to `part` what it lacks of `bytes`.
+fn append(
+    requests: &Requests,
+    url: &str,
+    part: &Path,
+    bytes: u64,
+    bar: &ProgressBar,
+) -> Result<(), ApiError> {
+    let mut file = File::options().create(true).append(true).open(part)?;
+    let begin = file.metadata()?.len();
+    bar.set_position(begin);
+    let response = requests.content(url, begin)?;
+    let range = response.headers().get("Content-Range").map(|range| range.to_str());
+    // A whole file has no range.
+    let first = range.map_or(Some(0), |range| first_byte(range.ok()?));
+    if first != Some(begin) {
+        return Err(ApiError::InvalidHeader("Content-Range"));
     }
-
-    /// Brings the `bytes` of `url` into `blob`. `bar` shows the bytes that are there.
-    pub(super) fn download(
-        &self,
-        url: &str,
-        blob: &Blob,
-        bytes: u64,
-        bar: &ProgressBar,
-    ) -> Result<(), ApiError> {
-        let part = blob.path().with_extension("part");
-        let _lock = lock(&blob.path().with_extension("lock"))?;
-        for attempt in 1.. {
-            // Another program may have completed it while this one waited for the lock.
-            blob.take_part(bytes)?;
-            if blob.size().is_some() {
-                break;
-            }
-            match self.append(url, &part, bytes, bar) {
-                Err(error) if attempt == ATTEMPTS || !is_temporary(&error) => return Err(error),
-                Err(_) => thread::sleep(WAIT * attempt),
-                Ok(()) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends to `part` what it lacks of `bytes`.
-    fn append(
-        &self,
-        url: &str,
-        part: &Path,
-        bytes: u64,
-        bar: &ProgressBar,
-    ) -> Result<(), ApiError> {
-        let mut file = File::options().create(true).append(true).open(part)?;
-        let begin = file.metadata()?.len();
-        bar.set_position(begin);
-        let mut request = self.agent.get(url).header("Range", format!("bytes={begin}-"));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("Authorization", authorization);
-        }
-        let response = request.call().map_err(Box::new)?;
-        let range = response.headers().get("Content-Range").map(|range| range.to_str());
-        // A whole file has no range.
-        let first = range.map_or(Some(0), |range| first_byte(range.ok()?));
-        if first != Some(begin) {
-            return Err(ApiError::InvalidHeader("Content-Range"));
-        }
-        let body = response.into_body().into_reader();
-        let copied = io::copy(&mut bar.wrap_read(body.take(bytes - begin)), &mut file)?;
-        match begin + copied {
-            end if end == bytes => Ok(()),
-            end => {
-                let short = format!("{end} of {bytes} bytes came");
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, short).into())
-            }
+    let body = response.into_body().into_reader();
+    let copied = io::copy(&mut bar.wrap_read(body.take(bytes - begin)), &mut file)?;
+    match begin + copied {
+        end if end == bytes => Ok(()),
+        end => {
+            let short = format!("{end} of {bytes} bytes came");
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, short).into())
         }
     }
 }
@@ -109,12 +85,14 @@ fn first_byte(range: &str) -> Option<u64> {
     range.trim().strip_prefix("bytes")?.trim_start().split('-').next()?.parse().ok()
 }
 
-/// True if another request may succeed.
+/// True if another request may succeed. A stalled server has had its time.
 fn is_temporary(error: &ApiError) -> bool {
     match error {
-        ApiError::RequestError(error) => {
-            !matches!(**error, StatusCode(status @ 400..500) if status != 429)
-        }
+        ApiError::RequestError(error) => match **error {
+            StatusCode(status) => status == 429 || !(400..500).contains(&status),
+            Timeout(_) => false,
+            _ => true,
+        },
         ApiError::IoError(error) => !matches!(
             error.kind(),
             io::ErrorKind::StorageFull

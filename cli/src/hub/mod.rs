@@ -1,9 +1,9 @@
 //! Models of the Hugging Face hub, fetched into its usual cache.
 //!
-//! The hf-hub crate lists repositories, asks for the metadata of files and names the places of the
-//! cache. Added here: the choice of files (`selection`), `HF_TOKEN` and the offline cache
-//! (`environment`, `cached`), resumed downloads (`download`), checksums (`checksum`), and errors
-//! with remedies (`failure`).
+//! The hf-hub crate names the places of the cache. Here: requests (`requests`; those of hf-hub send
+//! the token to the hosts that the hub redirects to, and have no time limits), the choice of files
+//! (`selection`), `HF_TOKEN` and the offline cache (`environment`, `cached`), resumed downloads
+//! (`download`), checksums (`checksum`), and errors with remedies (`failure`).
 
 mod cached;
 mod checksum;
@@ -12,6 +12,7 @@ mod download;
 mod environment;
 mod failure;
 mod reference;
+mod requests;
 mod selection;
 
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ fn fetch(
     environment: &Environment,
     mut each: impl FnMut(&FetchedFile),
 ) -> Result<PulledModel, Failure> {
-    let client = Client::new(environment)?;
+    let client = Client::new(environment);
     let repository = &model.repository;
     let info = client.list(repository)?;
     let names: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();

@@ -1,0 +1,188 @@
+//! Requests to the hub: time limits, redirects, and a token that no other host gets.
+
+use std::time::Duration;
+
+use hf_hub::api::RepoInfo;
+use hf_hub::api::sync::ApiError;
+use ureq::config::RedirectAuthHeaders;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// Longest wait for a connection, for the head of an answer, and for each of its bytes.
+const STALL: Duration = Duration::from_secs(30);
+/// Hosts that one answer may be redirected to in turn.
+const MAX_REDIRECTS: u32 = 5;
+/// Longest list of a repository's files, bytes.
+const MAX_LIST: u64 = 16 << 20;
+
+/// A client of one hub.
+pub(super) struct Requests {
+    /// Follows redirects; the token goes to the same host alone.
+    following: Agent,
+    /// Returns redirects.
+    stopping: Agent,
+    endpoint: String,
+    authorization: Option<String>,
+}
+
+/// The hub's statements about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Metadata {
+    /// Commit of the repository.
+    pub(super) commit: String,
+    /// SHA-256 of a large file, git's SHA-1 of another one.
+    pub(super) etag: String,
+    /// Size, bytes.
+    pub(super) bytes: u64,
+}
+
+impl Requests {
+    /// A client of the hub at `endpoint`, with `token` for it.
+    pub(super) fn new(endpoint: &str, token: Option<&str>) -> Requests {
+        let config = || {
+            Agent::config_builder()
+                .timeout_connect(Some(STALL))
+                .timeout_recv_response(Some(STALL))
+                .timeout_per_read(Some(STALL))
+                .max_redirects(MAX_REDIRECTS)
+                .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+                .user_agent(concat!("trail-rt/", env!("CARGO_PKG_VERSION")))
+                // Ranges and sizes are those of the file, not of an encoding.
+                .accept_encoding("identity")
+        };
+        Requests {
+            following: config().build().into(),
+            stopping: config().max_redirects(0).max_redirects_will_error(false).build().into(),
+            endpoint: endpoint.to_owned(),
+            authorization: token.map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    /// Files and commit of `main`.
+    pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, ApiError> {
+        let url = format!("{}/api/models/{repository}/revision/main", self.endpoint);
+        let mut response = self.get(&self.following, &url, None)?;
+        let body = response.body_mut().with_config().limit(MAX_LIST);
+        let bytes = body.read_to_vec().map_err(Box::new)?;
+        let info = serde_json::from_slice(&bytes);
+        info.map_err(|error| ApiError::RequestError(Box::new(ureq::Error::Json(error))))
+    }
+
+    /// Address of the file `name` of `repository` at `commit`.
+    pub(super) fn url(&self, repository: &str, commit: &str, name: &str) -> String {
+        format!("{}/{repository}/resolve/{commit}/{name}", self.endpoint)
+    }
+
+    /// The content of `url` from the byte `begin` on.
+    pub(super) fn content(&self, url: &str, begin: u64) -> Result<Response<Body>, ApiError> {
+        self.get(&self.following, url, Some(format!("bytes={begin}-")))
+    }
+
+    /// Metadata of the file at `url`. The hub states them before it redirects to another host; the
+    /// size is asked of that one where the hub does not state it.
+    pub(super) fn metadata(&self, url: &str) -> Result<Metadata, ApiError> {
+        let (mut url, mut stated) = (url.to_owned(), None);
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.get(&self.stopping, &url, Some("bytes=0-0".into()))?;
+            let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.trim());
+            if let (None, Some(commit)) = (&stated, header("X-Repo-Commit")) {
+                let etag = header("X-Linked-ETag").or(header("ETag"));
+                let etag = etag.ok_or(ApiError::MissingHeader("ETag"))?;
+                stated = Some((commit.to_owned(), unquoted(etag).to_owned()));
+            }
+            let location = header("Location").filter(|_| response.status().is_redirection());
+            let size = match location {
+                Some(_) => header("X-Linked-Size").map(str::to_owned),
+                None => Some(total(&response).ok_or(ApiError::MissingHeader("Content-Range"))?),
+            };
+            match (&stated, size, location) {
+                (Some((commit, etag)), Some(size), _) => {
+                    let (commit, etag) = (commit.clone(), etag.clone());
+                    return Ok(Metadata { commit, etag, bytes: size.parse()? });
+                }
+                (_, _, Some(location)) => url = absolute(&url, location)?,
+                (None, _, None) => return Err(ApiError::MissingHeader("X-Repo-Commit")),
+                (Some(_), None, None) => unreachable!("an answer that is no redirect has a size"),
+            }
+        }
+        Err(ApiError::InvalidHeader("Location"))
+    }
+
+    fn get(
+        &self,
+        agent: &Agent,
+        url: &str,
+        range: Option<String>,
+    ) -> Result<Response<Body>, ApiError> {
+        let mut request = agent.get(url);
+        if let Some(range) = range {
+            request = request.header("Range", range);
+        }
+        let is_hub = origin(url).is_some_and(|of| origin(&self.endpoint) == Some(of));
+        if let Some(authorization) = self.authorization.as_ref().filter(|_| is_hub) {
+            request = request.header("Authorization", authorization);
+        }
+        Ok(request.call().map_err(Box::new)?)
+    }
+}
+
+/// Scheme, host and port of `url`.
+fn origin(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    Some(&url[..scheme.len() + 3 + host])
+}
+
+/// The address that an answer of `url` names as `location`.
+fn absolute(url: &str, location: &str) -> Result<String, ApiError> {
+    let invalid = || ApiError::InvalidHeader("Location");
+    match location {
+        _ if location.starts_with("https://") || location.starts_with("http://") => {
+            Ok(location.to_owned())
+        }
+        _ if location.starts_with('/') && !location.starts_with("//") => {
+            Ok(format!("{}{location}", origin(url).ok_or_else(invalid)?))
+        }
+        _ => Err(invalid()),
+    }
+}
+
+/// Size of the whole file; the answer may have one byte of it.
+fn total(response: &Response<Body>) -> Option<String> {
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    match header("Content-Range") {
+        Some(range) => range.rsplit_once('/').map(|(_, total)| total.trim().to_owned()),
+        None => header("Content-Length").map(|length| length.trim().to_owned()),
+    }
+}
+
+/// An ETag without its quotes and the mark of a weak one.
+fn unquoted(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_to_the_same_scheme_host_and_port() {
+        let hub = origin("https://hub.example/a/b");
+        assert_eq!(hub, Some("https://hub.example"));
+        assert_eq!(origin("https://hub.example?x"), hub);
+        for other in ["http://hub.example/", "https://hub.example:8443/", "https://a.hub.example"] {
+            assert_ne!(origin(other), hub, "{other}");
+        }
+        assert_eq!(origin("hub.example"), None);
+    }
+
+    #[test]
+    fn a_location_is_absolute_or_of_the_same_host() {
+        let at = |location| absolute("https://hub.example/a/b?c", location).ok();
+        assert_eq!(at("/d/e").as_deref(), Some("https://hub.example/d/e"));
+        assert_eq!(at("http://cdn.example/d").as_deref(), Some("http://cdn.example/d"));
+        for refused in ["//cdn.example/d", "d/e", "ftp://cdn.example", ""] {
+            assert_eq!(at(refused), None, "{refused}");
+        }
+    }
+}
