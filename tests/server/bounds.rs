@@ -114,7 +114,9 @@ fn small_requests_pass_large_ones_that_wait() {
 fn half_body(server: &Server, length: usize) -> TcpStream {
     let mut connection = TcpStream::connect(server.address).expect("the server listens");
     connection.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
-    let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+    let head = format!(
+        "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    );
     connection.write_all(head.as_bytes()).expect("the head is sent");
     connection.write_all(&[b' '; 100_000]).expect("half the body is sent");
     connection

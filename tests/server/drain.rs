@@ -28,10 +28,11 @@ fn read(mut connection: TcpStream) -> String {
 /// Opens connections that have no complete request: silent, idle after a request, half a header,
 /// half a body.
 fn half_requests(server: &Server) -> [TcpStream; 4] {
-    let mut idle = connect(server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut idle = connect(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut byte = [0];
     idle.read_exact(&mut byte).expect("an answer");
-    let post = format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{");
+    let post =
+        format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{");
     [
         connect(server, b""),
         idle,
@@ -126,7 +127,8 @@ fn a_draining_server_is_observed_but_takes_nothing() {
 fn the_deadline_cuts_what_is_left() {
     let (mut server, streams) = busy_server("1");
     // 30 MB of responses that are not read: more than the buffers of both sockets.
-    let stalled = connect(&server, &b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000));
+    let stalled =
+        connect(&server, &b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(5000));
     let mut whole = stream(900);
     whole["stream"] = false.into();
     let whole = server.begin(COMPLETIONS, &whole);

@@ -11,7 +11,7 @@ const COMPLETIONS: &str = "/v1/completions";
 /// Sends `body` in chunks of `size` bytes, as a proxy does that has seen no end of it yet.
 fn post_chunks(server: &Server, body: &str, size: usize) -> (u16, Value) {
     let mut connection = TcpStream::connect(server.address).expect("the server listens");
-    let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+    let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     write!(connection, "{head}Transfer-Encoding: chunked\r\n\r\n").expect("sent");
     for chunk in body.as_bytes().chunks(size) {
         write!(connection, "{:x}\r\n", chunk.len()).expect("sent");

@@ -27,7 +27,7 @@ fn read_to_close(connection: &mut TcpStream) -> String {
 fn a_silent_connection_is_closed() {
     let server = Server::start(&["--idle-timeout", "1"]);
     assert_eq!(read_to_close(&mut connect(&server, b"")), "");
-    let health = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+    let health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = read_to_close(&mut connect(&server, health));
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
 }
@@ -37,7 +37,7 @@ fn half_a_header_is_given_up() {
     let server = Server::start(&["--header-timeout", "1"]);
     assert_eq!(read_to_close(&mut connect(&server, b"GET /health HTTP/1.1\r\nHos")), "");
     // A second header, on a connection that had time to be idle.
-    let mut connection = connect(&server, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut connection = connect(&server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     std::thread::sleep(Duration::from_millis(1500));
     connection.write_all(b"GET /hea").expect("still open");
     assert_eq!(read_to_close(&mut connection).matches("200 OK").count(), 1);
@@ -47,7 +47,7 @@ fn half_a_header_is_given_up() {
 fn half_a_body_is_given_up() {
     let server = Server::start(&["--body-timeout", "1"]);
     for length in ["Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"] {
-        let half = format!("POST /v1/completions HTTP/1.1\r\nHost: a\r\n{length}");
+        let half = format!("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{length}");
         let answer = read_to_close(&mut connect(&server, half.as_bytes()));
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("after 1 s"), "{answer}");
     }
@@ -58,7 +58,7 @@ fn a_response_that_is_not_read_is_given_up() {
     let server = Server::start(&["--write-timeout", "1"]);
     let files = server.files();
     // 30 MB of responses: more than the buffers of both sockets.
-    let requests = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5000);
+    let requests = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(5000);
     let connection = connect(&server, &requests);
     server.wait_for_files(files);
     drop(connection);
