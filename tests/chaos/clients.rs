@@ -142,7 +142,10 @@ impl<'a> Client<'a> {
     fn half(&mut self) {
         let index = self.index();
         let body = self.questions.body(index, true).to_string();
-        let head = format!("POST {COMPLETIONS} HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         let whole = [head.as_bytes(), body.as_bytes()].concat();
         let sent = self.rng.below(whole.len() as u64) as usize;
         let connection = open(self.server, &whole[..sent]);
@@ -156,7 +159,7 @@ impl<'a> Client<'a> {
         let index = self.index();
         let body = self.questions.body(index, false).to_string();
         let head = format!(
-            "POST {COMPLETIONS} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         let mut whole = [head.as_bytes(), body.as_bytes()].concat();

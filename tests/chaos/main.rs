@@ -128,7 +128,7 @@ fn last_orders(server: &mut Server, questions: &Questions) {
     let mut halves = Vec::new();
     for half in [
         "GET /health HTTP/1.1\r\nHos",
-        "POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
     ] {
         halves.push(clients::open(server, half.as_bytes()));
     }

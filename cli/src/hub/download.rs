@@ -93,6 +93,7 @@ fn is_temporary(error: &ApiError) -> bool {
             Timeout(_) => false,
             _ => true,
         },
+        ApiError::IoError(error) if is_stall(error) => false,
         ApiError::IoError(error) => !matches!(
             error.kind(),
             io::ErrorKind::StorageFull
@@ -102,6 +103,12 @@ fn is_temporary(error: &ApiError) -> bool {
         ),
         _ => false,
     }
+}
+
+/// True if no byte of a content came within the time limit.
+fn is_stall(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<ureq::Error>());
+    matches!(cause, Some(Timeout(_))) || error.kind() == io::ErrorKind::TimedOut
 }
 
 /// Locks `path` against other programs, the hub's own included, until the file is closed.
