@@ -36,7 +36,7 @@ pub fn notice(line: impl Display) {
     }
 }
 
-/// Lets a thread write the lines from now on. Lines beyond [`MAX_WAITING`] that wait for a reader
+/// Lets a thread write the lines from now on. Beyond 1024, lines that wait for a reader
 /// of stderr (a full pipe, a stopped pager) are dropped and counted.
 pub fn queue_notices() -> Result<(), Error> {
     let (queue, entries) = sync_channel(MAX_WAITING);

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use trail_cli::{Error, notice};
 
-/// Handlers of SIGTERM, SIGINT and SIGHUP. Until [`Signals::begin_serving`] a signal ends the
+/// Handlers of SIGTERM, SIGINT and SIGHUP. Until the server accepts connections a signal ends the
 /// process with 128 and its number, as it would without a handler; as PID 1 of a container the
 /// process has no default action.
 #[derive(Clone, Debug)]
