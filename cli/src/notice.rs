@@ -31,7 +31,8 @@ pub fn notice(line: impl Display) {
         None => write(&line),
         Some(queue) => match queue.try_send(Entry::Line(line.to_string())) {
             Err(TrySendError::Full(_)) => drop(DROPPED.fetch_add(1, Ordering::Relaxed)),
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Disconnected(Entry::Line(line))) => write(&line),
+            Ok(()) | Err(TrySendError::Disconnected(Entry::Flush(_))) => {}
         },
     }
 }
@@ -72,14 +73,16 @@ pub fn flush_notices(limit: Duration) {
 fn write_all(entries: &Receiver<Entry>) {
     let mut reported = 0;
     for entry in entries {
-        match entry {
-            Entry::Line(line) => write(&line),
-            Entry::Flush(written) => drop(written.send(())),
+        if let Entry::Line(line) = &entry {
+            write(line);
         }
         let dropped = dropped_notices();
         if dropped > reported {
             write(&format_args!("warning: {} lines were dropped here", dropped - reported));
             reported = dropped;
+        }
+        if let Entry::Flush(written) = entry {
+            let _ = written.send(());
         }
     }
 }

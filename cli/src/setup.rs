@@ -33,8 +33,7 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The chat template.
     pub template: ChatTemplate,
-    /// The sampling parameters of the model's generation_config.json.
-    generation: GenerationConfig,
+    sampling: SamplingSource,
     /// `None` if the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
     predictions: PredictionFiles,
@@ -53,16 +52,14 @@ impl Setup {
         limit_context(&mut model.config.max_context, args.max_model_len)?;
         let folder = files::model_folder(&path);
         let predictions = PredictionFiles::locate(&args.prediction, &folder, &model)?;
-        let generation = match (args.generation_config, &weights) {
-            (SamplingSource::Model, WeightFiles::Gguf(_)) | (SamplingSource::None, _) => {
-                GenerationConfig::default()
-            }
-            (SamplingSource::Model, _) => GenerationConfig::load(&folder)?,
-        };
         Ok(Setup {
             name,
             template,
-            generation,
+            // One file of weights may stand beside those of another model.
+            sampling: match &weights {
+                WeightFiles::Gguf(_) => SamplingSource::None,
+                _ => args.generation_config,
+            },
             predictions,
             replays: false,
             tokenizer: tokenizer.map(Arc::new),
@@ -79,34 +76,36 @@ impl Setup {
             name: shape.into(),
             folder: PathBuf::new(),
             template: ChatTemplate::absent(),
-            generation: GenerationConfig::default(),
+            sampling: SamplingSource::None,
             tokenizer: None,
             predictions: PredictionFiles::default(),
             replays: false,
         })
     }
 
-    /// The sampling parameters of a request that names none. Says so if they are the model's own.
-    pub fn sampling_defaults(&self) -> SamplingParams {
+    /// The sampling parameters of a request that names none, with a notice if the model's files
+    /// name others than [`SamplingParams::default`].
+    pub fn load_sampling_defaults(&self) -> Result<SamplingParams, Error> {
         let default = SamplingParams::default();
-        let GenerationConfig { temperature, top_k, top_p, min_p, repetition_penalty } =
-            self.generation;
+        let config = match self.sampling {
+            SamplingSource::None => return Ok(default),
+            SamplingSource::Model => GenerationConfig::load(&self.folder)?,
+        };
         let sampling = SamplingParams {
-            temperature: temperature.unwrap_or(default.temperature),
-            top_k: top_k.unwrap_or(default.top_k),
-            top_p: top_p.unwrap_or(default.top_p),
-            min_p: min_p.unwrap_or(default.min_p),
-            repetition_penalty: repetition_penalty.unwrap_or(default.repetition_penalty),
+            temperature: config.temperature.unwrap_or(default.temperature),
+            top_k: config.top_k.unwrap_or(default.top_k),
+            top_p: config.top_p.unwrap_or(default.top_p),
+            min_p: config.min_p.unwrap_or(default.min_p),
+            repetition_penalty: config.repetition_penalty.unwrap_or(default.repetition_penalty),
             ..default.clone()
         };
         if sampling != default {
             notice(format_args!(
-                "sampling defaults of generation_config.json: {} (--generation-config none: \
-                 temperature 1)",
-                self.generation
+                "sampling defaults of generation_config.json: {config} (--generation-config none: \
+                 temperature 1)"
             ));
         }
-        sampling
+        Ok(sampling)
     }
 
     /// The same for requests that carry their predictions: without probe and predictor.

@@ -77,6 +77,7 @@ pub fn run(
     listening: impl FnOnce(SocketAddr) -> Result<(), Error>,
 ) -> Result<(), Error> {
     queue_notices()?;
+    let allowed_hosts = options.allowed_hosts.clone();
     listener::raise_descriptor_limit();
     let state = Arc::new(ServerState::new(setup, engine, options)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -91,10 +92,11 @@ pub fn run(
         signals.begin_serving();
         listening(address)?;
         tokio::spawn(state.body_limits.clone().release_memory());
-        if !address.ip().to_canonical().is_loopback() {
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        if !is_loopback {
             notice("warning: every machine that reaches this address can use the server");
         }
-        let rules = HeadRules { is_loopback: address.ip().to_canonical().is_loopback() };
+        let rules = HeadRules { is_loopback, allowed_hosts };
         let router = router(state.clone(), rules);
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},

@@ -22,6 +22,8 @@ use crate::error::ApiError;
 pub(crate) struct HeadRules {
     /// True if the server listens on a loopback address.
     pub is_loopback: bool,
+    /// Names of such a server besides the loopback ones, as a proxy on its machine passes on.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// Refuses a request whose head breaks the rules. Its body is read all the same: a connection
@@ -43,18 +45,38 @@ impl HeadRules {
         let headers = request.headers();
         let host = host(request.version(), request.uri(), headers)?;
         if self.is_loopback {
-            if let Some(host) = host.filter(|host| !is_loopback_name(host.host())) {
+            if let Some(host) = host.filter(|host| !self.allows(host.host())) {
                 return Err(ApiError::forbidden(format!(
-                    "this server listens on a loopback address and the request names the host '{}': use http://localhost or http://127.0.0.1, or start it with another --host",
+                    "this server listens on a loopback address and the request names the host '{0}': use http://localhost or http://127.0.0.1, or start it with --allowed-hosts {0}",
                     host.host()
                 )));
             }
-            check_origin(headers)?;
+            self.check_origin(headers)?;
         }
         match *request.method() {
             Method::POST => check_body_headers(headers),
             _ => Ok(()),
         }
+    }
+
+    fn allows(&self, host: &str) -> bool {
+        let is_host = |name: &String| name.eq_ignore_ascii_case(host);
+        is_loopback_name(host) || self.allowed_hosts.iter().any(is_host)
+    }
+
+    /// Refuses a request that a page of another site sends. Pages of the server's own hosts, at any
+    /// port, and programs, which send no Origin, are not refused.
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        for origin in headers.get_all(ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default();
+            let uri: Option<Uri> = origin.parse().ok();
+            if !uri.as_ref().and_then(Uri::host).is_some_and(|host| self.allows(host)) {
+                return Err(ApiError::forbidden(format!(
+                    "pages of '{origin}' may not use this server: it listens on a loopback address"
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -92,41 +114,26 @@ fn is_loopback_name(host: &str) -> bool {
     }
 }
 
-/// Refuses a request that a page of another site sends. Pages of loopback hosts, at any port, and
-/// programs, which send no Origin, are not refused.
-fn check_origin(headers: &HeaderMap) -> Result<(), ApiError> {
-    let is_local = |origin: &str| {
-        let uri: Option<Uri> = origin.parse().ok();
-        uri.as_ref().and_then(Uri::host).is_some_and(is_loopback_name)
-    };
-    for origin in headers.get_all(ORIGIN) {
-        let origin = origin.to_str().unwrap_or_default();
-        if !is_local(origin) {
-            return Err(ApiError::forbidden(format!(
-                "pages of '{origin}' may not use this server: it listens on a loopback address"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Refuses bodies in a form that is not read, before they are.
 fn check_body_headers(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name: HeaderName| {
         let value = headers.get(name)?;
         Some(value.to_str().unwrap_or("not text").trim().to_ascii_lowercase())
     };
+    let has_origin = headers.contains_key(ORIGIN);
     let media_type = text(CONTENT_TYPE)
         .map(|value| value.split(';').next().unwrap_or_default().trim().to_owned());
-    // `curl -d` and Python's urllib declare a form where no type is given; so does a page's form,
-    // which has an Origin.
-    let is_form = |media_type: &str| {
-        media_type == "application/x-www-form-urlencoded" && !headers.contains_key(ORIGIN)
+    // Without an Origin, as programs send it, a missing type is JSON, and so is a form's, which
+    // `curl -d` and Python's urllib declare by default. A page can send both to any host.
+    let is_taken = match media_type.as_deref() {
+        Some(media_type) if is_json(media_type) => true,
+        None | Some("application/x-www-form-urlencoded") => !has_origin,
+        Some(_) => false,
     };
-    let is_taken = |media_type: &String| is_json(media_type) || is_form(media_type);
-    if let Some(media_type) = media_type.filter(|media_type| !is_taken(media_type)) {
+    if !is_taken {
+        let media_type = media_type.as_deref().unwrap_or("none");
         return Err(ApiError::unsupported_media_type(format!(
-            "the body is declared as '{media_type}': send JSON with Content-Type: application/json"
+            "the type of the body is '{media_type}': send JSON with Content-Type: application/json"
         )));
     }
     if let Some(encoding) = text(CONTENT_ENCODING).filter(|encoding| encoding != "identity") {
@@ -161,8 +168,8 @@ mod tests {
         }
     }
 
-    const LOOPBACK: HeadRules = HeadRules { is_loopback: true };
-    const PUBLIC: HeadRules = HeadRules { is_loopback: false };
+    const LOOPBACK: HeadRules = HeadRules { is_loopback: true, allowed_hosts: Vec::new() };
+    const PUBLIC: HeadRules = HeadRules { is_loopback: false, allowed_hosts: Vec::new() };
 
     #[test]
     fn one_valid_host_is_required() {
@@ -198,8 +205,9 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused_on_loopback() {
-        let from = |rules, origin| {
-            status(rules, "POST", &[("host", "localhost:8000"), ("origin", origin)])
+        let json = ("content-type", "application/json");
+        let from = |rules: &HeadRules, origin: &str| {
+            status(rules, "POST", &[("host", "localhost:8000"), ("origin", origin), json])
         };
         for origin in ["http://localhost:3000", "http://127.0.0.1", "https://[::1]:1"] {
             assert_eq!(from(&LOOPBACK, origin), 200, "{origin}");
@@ -211,6 +219,19 @@ mod tests {
     }
 
     #[test]
+    fn a_proxys_name_is_allowed_on_request() {
+        let rules = HeadRules { allowed_hosts: vec!["api.example".into()], ..LOOPBACK };
+        for (host, origin, expected) in [
+            ("Api.Example:443", "https://API.example", 200),
+            ("other.example", "https://api.example", 403),
+            ("api.example", "https://other.example", 403),
+        ] {
+            let headers = [("host", host), ("origin", origin)];
+            assert_eq!(status(&rules, "GET", &headers), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
     fn bodies_are_plain_json() {
         let with = |name, value| status(&PUBLIC, "POST", &[("host", "a"), (name, value)]);
         for json in ["application/json", "Application/JSON; charset=utf-8", "application/x+json"] {
@@ -218,7 +239,15 @@ mod tests {
         }
         let form = ("content-type", "application/x-www-form-urlencoded");
         assert_eq!(status(&PUBLIC, "POST", &[("host", "a"), form]), 200);
-        assert_eq!(status(&PUBLIC, "POST", &[("host", "a"), ("origin", "http://b"), form]), 415);
+        for (headers, expected) in [
+            (&[][..], 200),
+            (&[("origin", "http://b")], 415),
+            (&[("origin", "http://b"), form], 415),
+            (&[("origin", "http://b"), ("content-type", "application/json")], 200),
+        ] {
+            let headers = [&[("host", "a")], headers].concat();
+            assert_eq!(status(&PUBLIC, "POST", &headers), expected, "{headers:?}");
+        }
         for other in ["text/plain", "multipart/form-data", ""] {
             assert_eq!(with("content-type", other), 415, "{other}");
         }

@@ -3,7 +3,7 @@
 use crate::timeouts::Timeouts;
 
 /// Options of a server.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// Time limits.
     pub timeouts: Timeouts,
@@ -11,4 +11,6 @@ pub struct ServerOptions {
     pub verbose: bool,
     /// Special tokens in messages of users and tools are control tokens.
     pub allow_special_tokens: bool,
+    /// Hosts that a request to a loopback address may name besides the loopback ones.
+    pub allowed_hosts: Vec<String>,
 }

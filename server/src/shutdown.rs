@@ -26,17 +26,18 @@ async fn breakdown(state: &ServerState) {
 /// Waits for a signal or an engine failure, then until every connection has got its response, or
 /// the deadline has cut it. A second signal ends the process (`signals`). The error of a cut makes
 /// the exit code 1, so that a supervisor can tell it from a complete drain.
-pub(crate) async fn run(mut signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
-    tokio::select! {
-        () = signals.drain() => {
-            state.lifecycle.enter(Phase::Draining);
-            let live = state.engine.live();
-            notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
-        }
+pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(), Error> {
+    let is_asked = tokio::select! {
+        () = signals.drain() => true,
         // Every open request gets the error. The process exits, for its supervisor to restart it.
-        () = breakdown(&state) => {}
-    }
+        () = breakdown(&state) => false,
+    };
+    signals.begin_draining();
     state.lifecycle.enter(Phase::Draining);
+    if is_asked {
+        let live = state.engine.live();
+        notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
+    }
     let cut = drain(&state).await;
     match (state.engine.fault(), cut) {
         (Some(fault), _) => Err(Error::failed(format!("the engine broke down: {fault}"))),

@@ -1,24 +1,37 @@
 //! Signals of the process, handled by a thread of their own: neither the load of a model nor a
 //! stalled server keeps them waiting.
 
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{self, IsTerminal};
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
+use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use trail_cli::{Error, notice};
+use trail_cli::{Error, flush_notices, notice};
+
+/// Time for the last lines to be read from stderr, where a signal ends the process.
+const FLUSH_LIMIT: Duration = Duration::from_millis(100);
 
 /// Handlers of SIGTERM, SIGINT and SIGHUP. Until the server accepts connections a signal ends the
 /// process with 128 and its number, as it would without a handler; as PID 1 of a container the
-/// process has no default action.
+/// process has no default action. Then the first asks for a drain, and the second ends the process.
+/// SIGHUP counts where stderr was a terminal at the start, and is ignored elsewhere, as after
+/// `nohup`.
 #[derive(Clone, Debug)]
 pub struct Signals {
-    is_serving: Arc<AtomicBool>,
-    drain: watch::Receiver<bool>,
+    stage: Arc<watch::Sender<Stage>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Loading,
+    Serving,
+    Draining,
 }
 
 impl Signals {
@@ -28,77 +41,82 @@ impl Signals {
     ///
     /// The thread or a handler could not be made.
     pub fn install() -> Result<Signals, Error> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::failed(format!("cannot wait for signals: {error}"))
-        };
-        let (drain, receiver) = watch::channel(false);
-        let is_serving = Arc::new(AtomicBool::new(false));
+        let failed =
+            |error: &dyn Display| Error::failed(format!("cannot wait for signals: {error}"));
+        let signals = Signals { stage: Arc::new(watch::Sender::new(Stage::Loading)) };
         let (report, installed) = mpsc::channel();
-        let serving = is_serving.clone();
+        let stage = signals.stage.clone();
+        // After a hangup the closed terminal is none any more.
+        let has_terminal = io::stderr().is_terminal();
         thread::Builder::new()
             .name("trail-signals".into())
-            .spawn(move || listen(&serving, &drain, &report))
+            .spawn(move || {
+                if let Err(error) = listen(has_terminal, &stage, &report) {
+                    let _ = report.send(Err(error));
+                }
+            })
             .map_err(|error| failed(&error))?;
         match installed.recv() {
-            Ok(Ok(())) => Ok(Signals { is_serving, drain: receiver }),
+            Ok(Ok(())) => Ok(signals),
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(failed(&"the thread ended")),
         }
     }
 
-    /// The first signal from now on asks for a drain, and the second ends the process.
+    /// The server accepts connections.
     pub(crate) fn begin_serving(&self) {
-        self.is_serving.store(true, Ordering::SeqCst);
+        self.stage.send_replace(Stage::Serving);
     }
 
-    /// Completes once a drain is asked for.
-    pub(crate) async fn drain(&mut self) {
-        // The thread that holds the sender never ends.
-        let _ = self.drain.wait_for(|asked| *asked).await;
+    /// The server drains, for whatever reason: the next signal ends the process.
+    pub(crate) fn begin_draining(&self) {
+        self.stage.send_replace(Stage::Draining);
+    }
+
+    /// Completes once a signal has asked for a drain.
+    pub(crate) async fn drain(&self) {
+        // The sender is in `self`, so that the channel stays open.
+        let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Draining).await;
     }
 }
 
+/// Acts on signals until the process ends.
 fn listen(
-    is_serving: &AtomicBool,
-    drain: &watch::Sender<bool>,
-    report: &mpsc::Sender<std::io::Result<()>>,
-) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(report.send(Err(error))),
-    };
+    has_terminal: bool,
+    stage: &watch::Sender<Stage>,
+    report: &mpsc::Sender<io::Result<()>>,
+) -> io::Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
-        let mut handlers = Vec::new();
-        for kind in kinds {
-            match signal(kind) {
-                Ok(handler) => handlers.push(handler),
-                Err(error) => return drop(report.send(Err(error))),
-            }
-        }
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let _ = report.send(Ok(()));
-        let [terminate, interrupt, hangup] = &mut handlers[..] else { return };
         loop {
             let kind = tokio::select! {
                 _ = terminate.recv() => SignalKind::terminate(),
                 _ = interrupt.recv() => SignalKind::interrupt(),
                 _ = hangup.recv() => SignalKind::hangup(),
             };
-            act(kind, is_serving.load(Ordering::SeqCst), drain);
+            act(kind, has_terminal, stage);
         }
-    });
+    })
 }
 
-fn act(kind: SignalKind, is_serving: bool, drain: &watch::Sender<bool>) {
+fn act(kind: SignalKind, has_terminal: bool, stage: &watch::Sender<Stage>) {
     let is_hangup = kind == SignalKind::hangup();
-    // Only the end of the terminal that the server runs on is a reason to end.
-    if is_hangup && is_serving && !std::io::stderr().is_terminal() {
-        return notice("SIGHUP: there is nothing to reload");
+    let now = *stage.borrow();
+    match now {
+        _ if is_hangup && !has_terminal => {
+            notice("SIGHUP is ignored: the server was started without a terminal");
+        }
+        Stage::Loading => process::exit(128 + kind.as_raw_value()),
+        Stage::Serving => drop(stage.send_replace(Stage::Draining)),
+        // A terminal that closes may send several.
+        Stage::Draining if is_hangup => {}
+        Stage::Draining => {
+            flush_notices(FLUSH_LIMIT);
+            process::exit(1);
+        }
     }
-    match *drain.borrow() {
-        _ if !is_serving => process::exit(128 + kind.as_raw_value()),
-        true if !is_hangup => process::exit(1),
-        _ => {}
-    }
-    drain.send_replace(true);
 }

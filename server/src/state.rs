@@ -57,7 +57,7 @@ impl ServerState {
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
         Ok(ServerState {
             created: unix_time(),
-            sampling: setup.sampling_defaults(),
+            sampling: setup.load_sampling_defaults()?,
             tokenizer,
             template: setup.template,
             name: setup.name,

@@ -107,7 +107,7 @@ impl<'a> Chat<'a> {
         Ok(Chat {
             setup,
             args,
-            sampling: setup.sampling_defaults(),
+            sampling: setup.load_sampling_defaults()?,
             context: setup.model.config.max_context.min(engine.kv_blocks() * BLOCK_TOKENS),
             engine,
             tokenizer,

@@ -43,6 +43,7 @@ pub fn run(engine: &EngineArgs, args: &ReplayArgs, json: bool) -> Result<(), Err
     let recorded = log.header.policy;
     let other = engine.policy_or(recorded);
     let mut report = Report {
+        left_out_from_line: left_out,
         policy: recorded.to_string(),
         plans: replay.plans,
         decisions: replay.decisions,
@@ -77,6 +78,8 @@ fn simulate(
 
 /// The replay, and the runs to compare.
 struct Report {
+    /// The first line that is left out of a log that was cut off.
+    left_out_from_line: Option<usize>,
     policy: String,
     plans: u64,
     decisions: u64,
@@ -124,6 +127,7 @@ impl Report {
             "steps": self.plans,
             "decisions": self.decisions,
             "same": true,
+            "left_out_from_line": self.left_out_from_line,
             "runs": self.runs,
         })
     }

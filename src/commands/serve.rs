@@ -47,6 +47,10 @@ pub struct ServeArgs {
     /// Treat special tokens in chat messages of users and tools as control tokens, not as text
     #[arg(long)]
     allow_special_tokens: bool,
+    /// Names under which a loopback server may be addressed, besides localhost: those that a proxy
+    /// on this machine passes on
+    #[arg(long, hide = true, value_name = "NAMES", value_delimiter = ',')]
+    allowed_hosts: Vec<String>,
     /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
@@ -76,6 +80,10 @@ impl ServeArgs {
             served_model_name: self.served_model_name.or(others.served_model_name),
             verbose: self.verbose || others.verbose,
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
+            allowed_hosts: match self.allowed_hosts.is_empty() {
+                true => others.allowed_hosts,
+                false => self.allowed_hosts,
+            },
             record: self.record.or(others.record),
             force: self.force || others.force,
         }
@@ -127,6 +135,7 @@ pub fn run(
         timeouts: args.timeouts(),
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
+        allowed_hosts: args.allowed_hosts.clone(),
     };
     let (model, policy) = (setup.name.clone(), engine.policy());
     let device = engine.device().to_owned();

@@ -7,6 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use rustix::fs::{Mode, OFlags};
+#[cfg(target_os = "linux")]
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::json;
 
 use crate::common::deadline::Deadline;
@@ -63,14 +67,6 @@ fn a_web_page_of_another_site_cannot_use_a_loopback_server() {
     assert_eq!(status(&metrics), "403");
     // A request of HTTP/1.0 may have no Host, as health checks of load balancers.
     assert_eq!(status(&raw(&server, "GET /health HTTP/1.0\r\n", "")), "200");
-}
-
-#[test]
-fn a_server_for_other_machines_says_so_and_takes_any_host() {
-    let mut server = Server::start(&["--host", "0.0.0.0"]);
-    assert!(server.line().contains("every machine that reaches"));
-    let answer = raw(&server, "GET /v1/models HTTP/1.1\r\nHost: models.example\r\n", "");
-    assert_eq!(status(&answer), "200");
 }
 
 #[test]
@@ -149,10 +145,35 @@ fn a_log_without_a_reader_stops_nothing() {
 fn a_hangup_without_a_terminal_is_no_reason_to_end() {
     let mut server = Server::start(&[]);
     signal(server.pid(), "-HUP");
-    assert!(server.line().contains("SIGHUP"));
+    assert!(server.line().contains("SIGHUP is ignored"));
     server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1 }));
     server.terminate();
     assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// As when the window of the terminal that the server runs in is closed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_hangup_of_its_terminal_drains() {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("a terminal");
+    let name = ptsname(&terminal, Vec::new()).expect("a name");
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let stderr = rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal");
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--port", "0", "--threads", "1"]).stderr(stderr);
+    let mut child = command.spawn().expect("the program starts");
+    drop(command);
+    let _deadline = Deadline::of(child.id());
+    let (mut screen, mut shown) = (fs::File::from(terminal), Vec::new());
+    while !String::from_utf8_lossy(&shown).contains("http://") {
+        let mut piece = [0; 1024];
+        let bytes = screen.read(&mut piece).expect("the terminal is open");
+        shown.extend_from_slice(&piece[..bytes]);
+    }
+    drop(screen);
+    signal(child.id(), "-HUP");
+    assert_eq!(child.wait().expect("the process ends").code(), Some(0));
 }
 
 /// The load waits for a hub that never answers. A handler exists by then, as PID 1 of a container

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::ApiError;
-use ureq::config::RedirectAuthHeaders;
-use ureq::http::Response;
+use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 /// Longest wait for a connection, for the head of an answer, and for each of its bytes.
@@ -15,12 +14,9 @@ const MAX_REDIRECTS: u32 = 5;
 /// Longest list of a repository's files, bytes.
 const MAX_LIST: u64 = 16 << 20;
 
-/// A client of one hub.
+/// A client of one hub. It follows redirects itself, as the token is for the hub alone.
 pub(super) struct Requests {
-    /// Follows redirects; the token goes to the same host alone.
-    following: Agent,
-    /// Returns redirects.
-    stopping: Agent,
+    agent: Agent,
     endpoint: String,
     authorization: Option<String>,
 }
@@ -39,20 +35,17 @@ pub(super) struct Metadata {
 impl Requests {
     /// A client of the hub at `endpoint`, with `token` for it.
     pub(super) fn new(endpoint: &str, token: Option<&str>) -> Requests {
-        let config = || {
-            Agent::config_builder()
-                .timeout_connect(Some(STALL))
-                .timeout_recv_response(Some(STALL))
-                .timeout_per_read(Some(STALL))
-                .max_redirects(MAX_REDIRECTS)
-                .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-                .user_agent(concat!("trail-rt/", env!("CARGO_PKG_VERSION")))
-                // Ranges and sizes are those of the file, not of an encoding.
-                .accept_encoding("identity")
-        };
+        let config = Agent::config_builder()
+            .timeout_connect(Some(STALL))
+            .timeout_recv_response(Some(STALL))
+            .timeout_per_read(Some(STALL))
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("trail-rt/", env!("CARGO_PKG_VERSION")))
+            // Ranges and sizes are those of the file, not of an encoding.
+            .accept_encoding("identity");
         Requests {
-            following: config().build().into(),
-            stopping: config().max_redirects(0).max_redirects_will_error(false).build().into(),
+            agent: config.build().into(),
             endpoint: endpoint.to_owned(),
             authorization: token.map(|token| format!("Bearer {token}")),
         }
@@ -61,7 +54,7 @@ impl Requests {
     /// Files and commit of `main`.
     pub(super) fn list(&self, repository: &str) -> Result<RepoInfo, ApiError> {
         let url = format!("{}/api/models/{repository}/revision/main", self.endpoint);
-        let mut response = self.get(&self.following, &url, None)?;
+        let mut response = self.follow(url, None)?;
         let body = response.body_mut().with_config().limit(MAX_LIST);
         let bytes = body.read_to_vec().map_err(Box::new)?;
         let info = serde_json::from_slice(&bytes);
@@ -75,7 +68,7 @@ impl Requests {
 
     /// The content of `url` from the byte `begin` on.
     pub(super) fn content(&self, url: &str, begin: u64) -> Result<Response<Body>, ApiError> {
-        self.get(&self.following, url, Some(format!("bytes={begin}-")))
+        self.follow(url.to_owned(), Some(&format!("bytes={begin}-")))
     }
 
     /// Metadata of the file at `url`. The hub states them before it redirects to another host; the
@@ -83,50 +76,84 @@ impl Requests {
     pub(super) fn metadata(&self, url: &str) -> Result<Metadata, ApiError> {
         let (mut url, mut stated) = (url.to_owned(), None);
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.get(&self.stopping, &url, Some("bytes=0-0".into()))?;
+            let response = self.get(&url, Some("bytes=0-0"))?;
             let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.trim());
             if let (None, Some(commit)) = (&stated, header("X-Repo-Commit")) {
                 let etag = header("X-Linked-ETag").or(header("ETag"));
                 let etag = etag.ok_or(ApiError::MissingHeader("ETag"))?;
                 stated = Some((commit.to_owned(), unquoted(etag).to_owned()));
             }
-            let location = header("Location").filter(|_| response.status().is_redirection());
-            let size = match location {
-                Some(_) => header("X-Linked-Size").map(str::to_owned),
+            let next = redirect(&url, &response)?;
+            let size = match next {
+                Some(_) => header("X-Linked-Size"),
                 None => Some(total(&response).ok_or(ApiError::MissingHeader("Content-Range"))?),
             };
-            match (&stated, size, location) {
-                (Some((commit, etag)), Some(size), _) => {
+            match (size, next, &stated) {
+                (Some(size), _, Some((commit, etag))) => {
                     let (commit, etag) = (commit.clone(), etag.clone());
                     return Ok(Metadata { commit, etag, bytes: size.parse()? });
                 }
-                (_, _, Some(location)) => url = absolute(&url, location)?,
-                (None, _, None) => return Err(ApiError::MissingHeader("X-Repo-Commit")),
-                (Some(_), None, None) => unreachable!("an answer that is no redirect has a size"),
+                (_, Some(next), _) => url = next,
+                _ => return Err(ApiError::MissingHeader("X-Repo-Commit")),
             }
         }
-        Err(ApiError::InvalidHeader("Location"))
+        Err(endless())
     }
 
-    fn get(
-        &self,
-        agent: &Agent,
-        url: &str,
-        range: Option<String>,
-    ) -> Result<Response<Body>, ApiError> {
-        let mut request = agent.get(url);
+    /// The answer to a request for `url`, after redirects.
+    fn follow(&self, mut url: String, range: Option<&str>) -> Result<Response<Body>, ApiError> {
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.get(&url, range)?;
+            match redirect(&url, &response)? {
+                Some(next) => url = next,
+                None => return Ok(response),
+            }
+        }
+        Err(endless())
+    }
+
+    fn get(&self, url: &str, range: Option<&str>) -> Result<Response<Body>, ApiError> {
+        let mut request = self.agent.get(url);
         if let Some(range) = range {
             request = request.header("Range", range);
         }
-        let is_hub = origin(url).is_some_and(|of| origin(&self.endpoint) == Some(of));
-        if let Some(authorization) = self.authorization.as_ref().filter(|_| is_hub) {
+        let authorization =
+            self.authorization.as_ref().filter(|_| is_same_host(&self.endpoint, url));
+        if let Some(authorization) = authorization {
             request = request.header("Authorization", authorization);
         }
         Ok(request.call().map_err(Box::new)?)
     }
 }
 
-/// Scheme, host and port of `url`.
+fn endless() -> ApiError {
+    ApiError::RequestError(Box::new(ureq::Error::TooManyRedirects))
+}
+
+/// True if `url` is of the host and port of `hub`, and its connection no less safe.
+fn is_same_host(hub: &str, url: &str) -> bool {
+    let parts = |url: &str| {
+        let uri: Uri = url.parse().ok()?;
+        let is_https = uri.scheme_str() == Some("https");
+        let default = if is_https { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default);
+        Some((uri.host()?.to_ascii_lowercase(), is_https, port, port == default))
+    };
+    let (Some(hub), Some(url)) = (parts(hub), parts(url)) else { return false };
+    let is_upgraded = !hub.1 && url.1 && hub.3 && url.3;
+    hub.0 == url.0 && (is_upgraded || (hub.1 == url.1 && hub.2 == url.2))
+}
+
+/// The address that `response`, to a request for `url`, redirects to.
+fn redirect(url: &str, response: &Response<Body>) -> Result<Option<String>, ApiError> {
+    if !response.status().is_redirection() {
+        return Ok(None);
+    }
+    let location = response.headers().get("Location").and_then(|value| value.to_str().ok());
+    absolute(url, location.ok_or(ApiError::MissingHeader("Location"))?.trim()).map(Some)
+}
+
+/// Scheme, host and port of `url`, as it spells them.
 fn origin(url: &str) -> Option<&str> {
     let (scheme, rest) = url.split_once("://")?;
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -148,11 +175,11 @@ fn absolute(url: &str, location: &str) -> Result<String, ApiError> {
 }
 
 /// Size of the whole file; the answer may have one byte of it.
-fn total(response: &Response<Body>) -> Option<String> {
+fn total(response: &Response<Body>) -> Option<&str> {
     let header = |name: &str| response.headers().get(name)?.to_str().ok();
     match header("Content-Range") {
-        Some(range) => range.rsplit_once('/').map(|(_, total)| total.trim().to_owned()),
-        None => header("Content-Length").map(|length| length.trim().to_owned()),
+        Some(range) => range.rsplit_once('/').map(|(_, total)| total.trim()),
+        None => header("Content-Length").map(str::trim),
     }
 }
 
@@ -166,14 +193,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_to_the_same_scheme_host_and_port() {
-        let hub = origin("https://hub.example/a/b");
-        assert_eq!(hub, Some("https://hub.example"));
-        assert_eq!(origin("https://hub.example?x"), hub);
-        for other in ["http://hub.example/", "https://hub.example:8443/", "https://a.hub.example"] {
-            assert_ne!(origin(other), hub, "{other}");
+    fn a_token_goes_to_the_same_host_and_port() {
+        for (hub, url) in [
+            ("https://hub.example", "https://hub.example/a/b"),
+            ("https://Hub.example", "https://hub.EXAMPLE:443/a"),
+            ("http://hub.example", "https://hub.example/a"),
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080?x"),
+        ] {
+            assert!(is_same_host(hub, url), "{hub} {url}");
         }
-        assert_eq!(origin("hub.example"), None);
+        for (hub, url) in [
+            ("https://hub.example", "http://hub.example/"),
+            ("https://hub.example", "https://hub.example:8443/"),
+            ("https://hub.example", "https://a.hub.example/"),
+            ("https://hub.example", "https://hub.example.evil/"),
+            ("https://hub.example", "https://hub.example@evil/"),
+            ("http://127.0.0.1:8080", "http://127.0.0.1:9999/"),
+            ("http://127.0.0.1:8080", "https://127.0.0.1:8443/"),
+            ("hub.example", "hub.example"),
+        ] {
+            assert!(!is_same_host(hub, url), "{hub} {url}");
+        }
     }
 
     #[test]

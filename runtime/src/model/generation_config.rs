@@ -7,8 +7,8 @@ use super::error::LoadError;
 use super::fields::Fields;
 use super::files;
 
-/// The sampling parameters that a model's publisher recommends; `None`: no word of it. The same
-/// keys as vLLM reads.
+/// The sampling parameters that a model's publisher recommends; `None`: no word of it. vLLM reads
+/// the same keys, and `max_new_tokens`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GenerationConfig {
     /// Sampling temperature, at least 0.

@@ -30,19 +30,27 @@ pub(super) fn render(
     name: &str,
     root: Value,
 ) -> Result<String, Error> {
-    let mut output = BoundedOutput(Vec::new());
+    let mut output = BoundedText::default();
     let rendered = environment.get_template(name)?.render_captured_to(root, &mut output);
-    rendered.map_err(|error| match output.0.len() < MAX_BYTES {
-        true => error,
-        false => over(format!("{} MiB of text", MAX_BYTES >> 20)),
-    })?;
-    String::from_utf8(output.0).map_err(|_| Error::new(ErrorKind::WriteFailure, "no UTF-8"))
+    output.finish(rendered)
 }
 
-/// The text of one rendering: full at [`MAX_BYTES`].
-struct BoundedOutput(Vec<u8>);
+/// A text that is full at [`MAX_BYTES`].
+#[derive(Default)]
+pub(super) struct BoundedText(Vec<u8>);
 
-impl io::Write for BoundedOutput {
+impl BoundedText {
+    /// The text, if it was `written`; an error about the limit if it is full.
+    pub(super) fn finish<T>(self, written: Result<T, Error>) -> Result<String, Error> {
+        written.map_err(|error| match self.0.len() < MAX_BYTES {
+            true => error,
+            false => over(format!("{} MiB of text", MAX_BYTES >> 20)),
+        })?;
+        String::from_utf8(self.0).map_err(|_| Error::new(ErrorKind::WriteFailure, "no UTF-8"))
+    }
+}
+
+impl io::Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fits = bytes.len().min(MAX_BYTES - self.0.len());
         self.0.extend_from_slice(&bytes[..fits]);

@@ -26,13 +26,23 @@ fn translated(format: &str) -> String {
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
         out += before;
-        let flags = after.len() - after.trim_start_matches(['-', '_', '0', '^', '#']).len();
-        let Some(directive) = after[flags..].chars().next() else {
+        let flags_end = after.len() - after.trim_start_matches(['-', '_', '0', '^', '#']).len();
+        let width =
+            after.len() - after[flags_end..].trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        // The modifiers of other calendars and digits mean nothing in the C locale.
+        let begin = after.len() - after[width..].trim_start_matches(['E', 'O']).len();
+        let Some(directive) = after[begin..].chars().next() else {
             out += "%%";
             rest = after;
             continue;
         };
-        let end = flags + directive.len_utf8();
+        let end = begin + directive.len_utf8();
+        // `#` changes the case: of names to capitals, of AM and PM to small letters.
+        let (flags, changed) = match (after[..flags_end].contains('#'), directive) {
+            (true, 'p') => (after[..flags_end].replace('#', ""), 'P'),
+            (true, _) => (after[..flags_end].replace('#', "^"), directive),
+            (false, _) => (after[..flags_end].to_owned(), directive),
+        };
         match directive {
             'c' => out += "%a %b %e %H:%M:%S %Y",
             'x' => out += "%m/%d/%y",
@@ -41,7 +51,9 @@ fn translated(format: &str) -> String {
             // Microseconds, which the caller does not have, and the time zone, as there is none.
             'f' => out += "000000",
             'Z' | 'z' => {}
-            _ if SHARED.contains(directive) => out.extend(["%", &after[..end]]),
+            _ if SHARED.contains(directive) => {
+                out += &format!("%{flags}{}{changed}", &after[flags_end..width]);
+            }
             _ => out.extend(["%%", &after[..end]]),
         }
         rest = &after[end..];
@@ -72,6 +84,11 @@ mod tests {
             ),
             (1_735_603_200, "%G-W%V-%u %j", "2025-W01-2 366"),
             (0, "[%Z%z] %h %k %l %s%n%t.", "[] Jan  0 12 0\n\t."),
+            (
+                951_827_696,
+                "%#B %#p %^a %#a %5d %Ey %Od %_5m",
+                "FEBRUARY pm TUE TUE 00029 00 29     2",
+            ),
             (4_107_542_399, "%Y-%m-%d", "2100-02-28"),
             (4_107_542_400, "%Y-%m-%d", "2100-03-01"),
         ] {

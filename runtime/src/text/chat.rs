@@ -7,6 +7,7 @@ use std::path::Path;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use trail_platform::quote::escape;
 
 use super::bounds;
@@ -29,6 +30,8 @@ const TRUSTED_ROLES: [&str; 2] = ["system", "assistant"];
 /// at the begin and the end of a sequence.
 const SPECIAL_TOKENS: [&str; 5] =
     ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// The list of the others.
+const FURTHER_TOKENS: &str = "additional_special_tokens";
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +167,7 @@ pub struct ChatTemplate {
     /// Text of the end-of-sequence token; empty if there is none.
     eos_token: String,
     /// Texts of the tokenizer's other special tokens, by their names in a template.
-    special_tokens: BTreeMap<&'static str, String>,
+    special_tokens: BTreeMap<&'static str, Value>,
     /// The reason for which the model's template cannot be used.
     broken: Option<String>,
 }
@@ -190,9 +193,15 @@ impl ChatTemplate {
         })?;
         let mut special_tokens = BTreeMap::new();
         for key in SPECIAL_TOKENS {
-            if fields.get(key).is_some_and(|value| !value.is_null()) {
-                special_tokens.insert(key, token(&fields, key)?);
+            if fields.get(key).is_some() {
+                special_tokens.insert(key, Value::from(token(&fields, key)?));
             }
+        }
+        let further = fields.get(FURTHER_TOKENS).and_then(Json::as_array);
+        if let Some(further) = further.filter(|further| !further.is_empty()) {
+            let text = |entry: &Json| Some(entry.get("content").unwrap_or(entry).as_str()?.into());
+            let texts: Vec<String> = further.iter().filter_map(text).collect();
+            special_tokens.insert(FURTHER_TOKENS, texts.into());
         }
         Ok(ChatTemplate { file: file.display().to_string(), special_tokens, ..template })
     }

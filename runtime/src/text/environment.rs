@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Output, State, Value, escape_form
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::allowance::{charge_text, check_width};
-use super::bounds;
+use super::bounds::{self, BoundedText};
 use super::calendar::format_utc;
 #[cfg(feature = "template-metering")]
 use super::metering;
@@ -57,12 +57,15 @@ fn without_generation_tags(source: &str) -> String {
     out + rest
 }
 
-/// Writes `True`, `False` and `None` as Python does.
+/// Writes `True`, `False`, `None` and floats as Python does.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     charge_text(state, value)?;
     match value.kind() {
         ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
         ValueKind::None => out.write_str("None")?,
+        ValueKind::Number if !value.is_integer() => {
+            out.write_str(&python_json::float(f64::try_from(value.clone())?))?;
+        }
         _ => escape_formatter(out, state, value)?,
     }
     Ok(())
@@ -105,9 +108,11 @@ fn tojson(value: Value, positional: Rest<Value>, options: Kwargs) -> Result<Valu
         style = Style { item_separator, key_separator, ..style };
     }
     options.assert_all_used()?;
-    let json = python_json::dumps(&value, &style);
-    let json = json.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    Ok(Value::from_safe_string(json))
+    let mut json = BoundedText::default();
+    let written = python_json::dump(&value, &style, &mut json);
+    let failed =
+        |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
+    Ok(Value::from_safe_string(json.finish(written.map_err(failed))?))
 }
 
 /// The text of one level of `indent`: a number of spaces, or the text itself.

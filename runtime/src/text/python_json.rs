@@ -35,19 +35,38 @@ impl Default for Style {
     }
 }
 
-/// Writes `value` in the form `style`.
-pub(super) fn dumps(value: &impl Serialize, style: &Style) -> serde_json::Result<String> {
-    let mut bytes = Vec::new();
+/// Writes `value` to `out` in the form `style`.
+pub(super) fn dump(
+    value: &impl Serialize,
+    style: &Style,
+    out: &mut impl Write,
+) -> serde_json::Result<()> {
     let formatter = Python { style, level: 0, has_items: false };
-    let mut serializer = Serializer::with_formatter(&mut bytes, formatter);
+    let mut serializer = Serializer::with_formatter(out, formatter);
     match style.sort_keys {
-        false => value.serialize(&mut serializer)?,
-        true => sorted(serde_json::to_value(value)?).serialize(&mut serializer)?,
+        false => value.serialize(&mut serializer),
+        true => sorted(serde_json::to_value(value)?).serialize(&mut serializer),
     }
-    Ok(String::from_utf8(bytes).expect("serde_json writes UTF-8"))
 }
 
-/// `value` with the members of all objects in the order of their keys.
+/// A float as Python's `repr` writes it: the shortest digits, with an exponent of two digits or
+/// more from 1e16 on and below 1e-4.
+pub(super) fn float(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    match scientific.split_once('e').and_then(|(digits, e)| Some((digits, e.parse::<i32>().ok()?)))
+    {
+        Some((digits, exponent)) if !(-4..16).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        // Rust's `Debug` writes `1.0` where `Display` writes `1`, but has an exponent as well.
+        _ if value.is_finite() && value.fract() == 0.0 => format!("{value}.0"),
+        _ => format!("{value}"),
+    }
+}
+
+/// `value` with the members of all objects in the order of their keys, whatever features another
+/// crate turns on in serde_json.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),
@@ -134,6 +153,10 @@ impl Formatter for Python<'_> {
         Ok(())
     }
 
+    fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        out.write_all(float(value).as_bytes())
+    }
+
     fn write_string_fragment<W: ?Sized + Write>(
         &mut self,
         out: &mut W,
@@ -144,7 +167,7 @@ impl Formatter for Python<'_> {
         }
         let mut units = [0; 2];
         for c in fragment.chars() {
-            if c.is_ascii() {
+            if c.is_ascii() && c != '\u{7f}' {
                 out.write_all(&[c as u8])?;
                 continue;
             }
@@ -158,14 +181,43 @@ impl Formatter for Python<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Style, dumps};
-    use serde_json::json;
+    use super::{Style, dump, float};
+    use serde_json::{Value, json};
+
+    fn dumps(value: &Value, style: &Style) -> String {
+        let mut out = Vec::new();
+        dump(value, style, &mut out).expect("written");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    /// Python 3.11's `repr` printed these texts.
+    #[test]
+    fn floats_are_those_of_python() {
+        for (value, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (2.5, "2.5"),
+            (0.1, "0.1"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.5e22, "1.5e+22"),
+            (-1e100, "-1e+100"),
+            (1e-4, "0.0001"),
+            (1e-5, "1e-05"),
+            (1.25e-7, "1.25e-07"),
+            (5e-324, "5e-324"),
+            (123_456_789.125, "123456789.125"),
+        ] {
+            assert_eq!(float(value), text);
+        }
+    }
 
     /// Python 3.11's `json.dumps` printed these texts.
     #[test]
     fn written_as_python_writes_it() {
         let value = json!({"b": [1, 2.5, "ü<b>🦀"], "a": {}, "c": [], "d": {"z": null, "y": true}});
-        let with = |style: Style| dumps(&value, &Style { sort_keys: true, ..style }).unwrap();
+        let with = |style: Style| dumps(&value, &Style { sort_keys: true, ..style });
         assert_eq!(
             with(Style::default()),
             r#"{"a": {}, "b": [1, 2.5, "ü<b>🦀"], "c": [], "d": {"y": true, "z": null}}"#
@@ -187,7 +239,9 @@ mod tests {
             with(tabs),
             "{\n\t\"a\": {},\n\t\"b\": [\n\t\t1,\n\t\t2.5,\n\t\t\"ü<b>🦀\"\n\t],\n\t\"c\": [],\n\t\"d\": {\n\t\t\"y\": true,\n\t\t\"z\": null\n\t}\n}"
         );
-        let unsorted = dumps(&json!([{"a": 1}, [[]]]), &Style::default()).unwrap();
+        let unsorted = dumps(&json!([{"a": 1}, [[]]]), &Style::default());
         assert_eq!(unsorted, r#"[{"a": 1}, [[]]]"#);
+        let ascii = Style { ensure_ascii: true, ..Style::default() };
+        assert_eq!(dumps(&json!("\u{7f}~\n"), &ascii), "\"\\u007f~\\n\"");
     }
 }

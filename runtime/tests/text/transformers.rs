@@ -266,25 +266,27 @@ fn tojson_has_the_options_of_python() {
 #[test]
 fn all_fields_of_a_message_reach_the_template() {
     let message = json!({
-        "role": "assistant", "content": "4", "reasoning_content": "2+2", "x": {"n": 1.5},
+        "role": "assistant", "content": "4", "reasoning_content": "2+2", "x": {"n": 1.5}, "big": 1e16,
         "tags": ["a", null, true],
     });
     let source = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{{ m.content }}\
-                  {{ m.x | tojson }}{{ m.tags }}{{ m.none is defined }}{% endfor %}";
+                  {{ m.x | tojson }}{{ m.big }}{{ m.tags }}{{ m.none is defined }}{% endfor %}";
     let text = rendered(source, message).unwrap();
-    assert_eq!(text, "<think>2+2</think>4{\"n\": 1.5}['a', None, True]False");
+    assert_eq!(text, "<think>2+2</think>4{\"n\": 1.5}1e+16['a', None, True]False");
 }
 
 #[test]
 fn the_tokenizers_special_tokens_reach_the_template() {
     let folder = folder("special-tokens");
     let config = json!({
-        "chat_template": "{{ pad_token }}|{{ unk_token }}|{{ cls_token is defined }}",
+        "chat_template": "{{ pad_token }}|{{ unk_token }}|{{ cls_token is defined }}\
+                          |{{ additional_special_tokens[1] }}",
+        "additional_special_tokens": ["<a>", {"content": "<b>"}],
         "pad_token": "<pad>", "unk_token": {"content": "<unk>"}, "cls_token": null,
     });
     fs::write(folder.join("tokenizer_config.json"), config.to_string()).expect("write");
     let template = ChatTemplate::load(&folder).expect("a template");
-    assert_eq!(template.render(&user(""), false).unwrap(), "<pad>|<unk>|False");
+    assert_eq!(template.render(&user(""), false).unwrap(), "<pad>|<unk>|False|<b>");
     fs::write(folder.join("chat_template.jinja"), b"caf\xe9").expect("write");
     let refusal = ChatTemplate::load(&folder).err().expect("a refusal").to_string();
     assert!(refusal.contains("expected text in UTF-8"), "{refusal}");

@@ -149,18 +149,19 @@ fn same_answers(
 /// Prints the table or the JSON object, and leaves plot and figures in `files`.
 fn finish(files: &Files, report: &DemoReport, curves: &[Curves], json: bool) -> Result<(), Error> {
     let mut object = report.json();
-    let line = object.to_string();
+    // The table of a run that took minutes is printed though the files cannot be written, and they
+    // are written though it cannot be printed.
+    let mut output = Output::stdout();
+    let printed = output.line(&if json { object.to_string() } else { report.text() });
     object[GENERATOR] = generator("demo").into();
     files.figures.write(&format!("{object:#}\n"))?;
     let picture = plot::draw(&report.title(), &curves::panels(curves, report.factor()))?;
     files.plot.write(&signed_svg(&picture, "demo"))?;
+    printed?;
+    if json {
+        return Ok(());
+    }
     let (plot, figures) = (files.plot.path().display(), files.figures.path().display());
-    Output::stdout().line(&match json {
-        true => line,
-        false => format!(
-            "{}\nEvery answer was the same, token for token, under every policy.\n\
-             Plot: {plot}   Figures: {figures}",
-            report.text()
-        ),
-    })
+    output.line("Every answer was the same, token for token, under every policy.")?;
+    output.line(&format!("Plot: {plot}   Figures: {figures}"))
 }

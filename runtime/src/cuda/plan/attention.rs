@@ -1,9 +1,14 @@
 //! Geometry of attention: splits that fill the chip, tiles of prefill rows.
 
+mod heads;
+mod segment;
 pub mod split;
 
-use super::{Chip, LaunchPlan, Shape, resident};
+use super::{Chip, LaunchPlan, resident};
 use crate::backend::BLOCK_TOKENS;
+pub use heads::Heads;
+pub(super) use heads::shape;
+pub use segment::{PrefillSegment, TILE_QUERIES, prefill_tiles};
 use split::PrefillSplit;
 use trail_ptx::Target;
 
@@ -15,8 +20,7 @@ pub(super) const WARPS: usize = 4;
 /// blocks on a multiprocessor with heads 128 wide.
 pub(super) const STAGES: usize = 2;
 pub(super) const STAGES_HOPPER: usize = 3;
-/// Queries of a prefill tile, and stages of its ring.
-pub const TILE_QUERIES: usize = 128;
+/// Stages of the ring of a prefill tile.
 pub(super) const PREFILL_STAGES: usize = 3;
 
 /// Most pieces that one context is cut into; bounds the workspace and the merge.
@@ -31,28 +35,6 @@ const FILLED_SPLIT_BLOCKS: usize = 16;
 pub(super) const BLOCK_COST_TOKENS: usize = 128;
 /// Cost of each further split in the merge, in the same tokens.
 pub(super) const MERGE_COST_TOKENS: usize = 2;
-/// Heads of the model as attention sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
-    /// Key/value heads.
-    pub kv_heads: usize,
-    /// Query heads of each.
-    pub group: usize,
-    /// Width of a head: 64 or 128.
-    pub head_dim: usize,
-}
-
-impl Heads {
-    /// Elements of all query heads of a row.
-    pub fn row(&self) -> usize {
-        self.kv_heads * self.group * self.head_dim
-    }
-
-    /// Bytes of a token's keys and values.
-    fn token_bytes(&self) -> usize {
-        self.kv_heads * self.head_dim * 4
-    }
-}
 
 /// A planned decode attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,49 +144,6 @@ fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usiz
         waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
     };
     (1..=max).min_by_key(cost).unwrap_or(1)
-}
-
-pub(super) fn shape(rows: usize, heads: Heads, context: usize) -> Shape {
-    Shape::new(&[
-        ("rows", rows),
-        ("kv_heads", heads.kv_heads),
-        ("group", heads.group),
-        ("head_dim", heads.head_dim),
-        ("context", context),
-    ])
-}
-
-/// Consecutive prompt rows of one request: a prefill chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrefillSegment {
-    /// Its first row in the step.
-    pub first_row: usize,
-    /// Rows.
-    pub rows: usize,
-    /// Row of the block table; `None`: padding, which touches nothing.
-    pub batch_idx: Option<usize>,
-    /// Tokens of the request before the segment.
-    pub context: usize,
-}
-
-impl PrefillSegment {
-    /// As the kernel reads it.
-    pub fn encode(&self) -> [i32; 4] {
-        let batch_idx = self.batch_idx.map_or(-1, |batch_idx| batch_idx as i32);
-        [self.first_row as i32, self.rows as i32, batch_idx, self.context as i32]
-    }
-}
-
-/// Fills `tiles` with the prefill tiles of `segments`, as the kernel reads them: (segment, first
-/// query), those that attend to most tokens first, so that the longest are not the last to begin.
-pub fn prefill_tiles(segments: &[PrefillSegment], group: usize, tiles: &mut Vec<[i32; 2]>) {
-    tiles.clear();
-    for (index, segment) in segments.iter().enumerate() {
-        let firsts = (0..segment.rows * group).step_by(TILE_QUERIES);
-        tiles.extend(firsts.map(|first| [index as i32, first as i32]));
-    }
-    let tokens = |tile: &[i32; 2]| segments[tile[0] as usize].context + tile[1] as usize / group;
-    tiles.sort_unstable_by_key(|tile| (std::cmp::Reverse(tokens(tile)), *tile));
 }
 
 /// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do

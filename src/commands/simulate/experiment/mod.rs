@@ -147,7 +147,7 @@ pub fn list(json: bool) -> Result<(), Error> {
     }
     let text = match json {
         true => serde_json::json!(ALL.each_ref().map(|e| e.name).to_vec()).to_string(),
-        false => table.to_string().trim_end().to_owned(),
+        false => table.to_string(),
     };
     Output::stdout().line(&text)
 }

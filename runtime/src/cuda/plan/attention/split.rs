@@ -3,7 +3,8 @@
 //! blocks share a tile's tokens (kernels/common/prefill.cuh), and attention_merge.cu adds their
 //! parts.
 
-use super::{Heads, PrefillSegment, TILE_QUERIES, shape};
+use super::heads::{Heads, shape};
+use super::segment::{PrefillSegment, TILE_QUERIES};
 use crate::cuda::plan::LaunchPlan;
 
 /// Splits begin and end at multiples of so many tokens.
@@ -42,7 +43,7 @@ impl PrefillSplit {
     /// No tile is cut.
     pub const WHOLE: PrefillSplit = PrefillSplit { cut_tiles: 0, splits: 1, units: 1 };
 
-    /// The cut of `tiles` (as [`super::prefill_tiles`] lists them) into splits of at most `units`
+    /// The cut of `tiles` (as [`prefill_tiles`](super::prefill_tiles) lists them) into splits of at most `units`
     /// units each.
     pub fn with_units(
         heads: Heads,
@@ -153,7 +154,7 @@ fn tile_units(heads: Heads, segments: &[PrefillSegment], tile: &[i32; 2]) -> usi
 
 #[cfg(test)]
 mod tests {
-    use super::super::prefill_tiles;
+    use super::super::segment::prefill_tiles;
     use super::*;
 
     const LLAMA: Heads = Heads { kv_heads: 8, group: 4, head_dim: 128 };
