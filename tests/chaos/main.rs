@@ -1,7 +1,7 @@
 //! Clients that behave badly, all at once, against one server: whatever they do, every accepted
 //! request ends once, tokens are those of an undisturbed run, and all that was taken is given back.
 //!
-//! `TRAIL_CHAOS_SECONDS` (30) is the length of the test, `TRAIL_CHAOS_SEED` (1) chooses what the
+//! `TRAIL_CHAOS_SECONDS` (15) is the length of the test, `TRAIL_CHAOS_SEED` (1) chooses what the
 //! clients do. The order in which threads run is not seeded, so a seed repeats the behaviour of
 //! each client but not their interleaving.
 
@@ -150,7 +150,7 @@ fn last_orders(server: &mut Server, questions: &Questions) {
 
 #[test]
 fn on_the_cpu() {
-    let seconds = setting("TRAIL_CHAOS_SECONDS", 30) * 2 / 3;
+    let seconds = setting("TRAIL_CHAOS_SECONDS", 15) * 2 / 3;
     let scale = Scale { clients: 8, max_tokens: 128, flood: 40 };
     // Four running requests, blocks for about two.
     let options = ["--device", "cpu", "--kv-blocks", "16"];
@@ -160,7 +160,7 @@ fn on_the_cpu() {
 
 #[test]
 fn on_the_emulator() {
-    let seconds = setting("TRAIL_CHAOS_SECONDS", 30) / 3;
+    let seconds = setting("TRAIL_CHAOS_SECONDS", 15) / 3;
     let scale = Scale { clients: 3, max_tokens: 24, flood: 6 };
     let options = ["--device", "cuda", "--kv-blocks", "6", "--preemption", "swap"];
     let few = ["--max-running", "4", "--max-requests", "8", "--token-budget", "48"];

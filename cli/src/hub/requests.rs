@@ -134,7 +134,7 @@ fn endless() -> ApiError {
 fn is_same_host(hub: &str, url: &str) -> bool {
     let parts = |url: &str| {
         let uri: Uri = url.parse().ok()?;
-        let is_https = uri.scheme_str() == Some("https");
+        let is_https = uri.scheme_str()? == "https";
         let default = if is_https { 443 } else { 80 };
         let port = uri.port_u16().unwrap_or(default);
         Some((uri.host()?.to_ascii_lowercase(), is_https, port, port == default))

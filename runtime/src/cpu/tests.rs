@@ -229,35 +229,43 @@ fn logits_match_the_reference() {
 
 #[test]
 fn bits_do_not_depend_on_chunks_other_requests_threads_or_layout() {
-    let lens = [61, 37, 50];
-    for (seed, model) in models().iter().enumerate() {
-        for way in ways(model) {
-            let mut alone = backend(model, way, 1);
-            let expected: Vec<_> = (0..3)
-                .map(|index| {
-                    decoded_alone(&mut alone, &mut Request::new(index, lens[index as usize]))
-                })
-                .collect();
-            let mut rng = Rng::new(seed as u64);
-            for threads in [1, 2, 3] {
-                let mut backend = backend(model, way, threads);
-                let mut requests: Vec<_> =
-                    (0..3).map(|index| Request::new(index, lens[index as usize])).collect();
-                while requests.iter().any(|request| request.fed < request.tokens.len()) {
-                    let mut batch = Batch::default();
-                    for request in &mut requests {
-                        // Nothing, a decode step, or a chunk of up to 30 tokens.
-                        let len = [0, 1, 1, 2, 3, 17, 30][rng.below(7) as usize];
-                        request.feed(&mut batch, len);
-                    }
-                    let logits = backend.forward(&batch, &[]);
-                    let rows = logits.chunks_exact(model.config.vocab_size);
-                    assert_eq!(rows.len(), batch.segments.len());
-                    for (row, segment) in rows.zip(&batch.segments) {
-                        let position = (segment.start + segment.len - 1) as usize;
-                        assert_eq!(bits(row), expected[segment.request as usize][position]);
-                    }
+    // One thread per model: in sequence they take 90 s.
+    std::thread::scope(|scope| {
+        for (seed, model) in models().into_iter().enumerate() {
+            scope.spawn(move || {
+                for (index, way) in ways(&model).enumerate() {
+                    check_bits(&model, way, (100 * seed + index) as u64);
                 }
+            });
+        }
+    });
+}
+
+/// Compares the logits of requests that share batches in any way with those of each alone.
+fn check_bits(model: &Arc<Model>, way: Way, seed: u64) {
+    let lens = [61, 37, 50];
+    let mut alone = backend(model, way, 1);
+    let expected: Vec<_> = (0..3)
+        .map(|index| decoded_alone(&mut alone, &mut Request::new(index, lens[index as usize])))
+        .collect();
+    let mut rng = Rng::new(seed);
+    for threads in [1, 2, 3] {
+        let mut backend = backend(model, way, threads);
+        let mut requests: Vec<_> =
+            (0..3).map(|index| Request::new(index, lens[index as usize])).collect();
+        while requests.iter().any(|request| request.fed < request.tokens.len()) {
+            let mut batch = Batch::default();
+            for request in &mut requests {
+                // Nothing, a decode step, or a chunk of up to 30 tokens.
+                let len = [0, 1, 1, 2, 3, 17, 30][rng.below(7) as usize];
+                request.feed(&mut batch, len);
+            }
+            let logits = backend.forward(&batch, &[]);
+            let rows = logits.chunks_exact(model.config.vocab_size);
+            assert_eq!(rows.len(), batch.segments.len());
+            for (row, segment) in rows.zip(&batch.segments) {
+                let position = (segment.start + segment.len - 1) as usize;
+                assert_eq!(bits(row), expected[segment.request as usize][position]);
             }
         }
     }
