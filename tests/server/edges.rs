@@ -48,7 +48,10 @@ fn a_web_page_of_another_site_cannot_use_a_loopback_server() {
     };
     for (headers, expected) in [
         ("Host: localhost", "200"),
-        ("Host: localhost\r\nOrigin: http://localhost:3000", "200"),
+        (
+            "Host: localhost\r\nOrigin: http://localhost:3000\r\nContent-Type: application/json",
+            "200",
+        ),
         ("Host: localhost\r\nContent-Type: application/json; charset=utf-8", "200"),
         ("Host: localhost\r\nOrigin: https://evil.example", "403"),
         ("Host: localhost\r\nOrigin: null", "403"),

@@ -2,12 +2,17 @@
 
 use std::fmt::{self, Write};
 
+use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// Bytes of all strings that one rendering builds or writes: some copies of the longest body.
 pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Bytes of strings and elements of lists that operations of one rendering walk over.
 const MAX_WORK: usize = 256 << 20;
+/// Lists and maps in each other; JSON of requests has at most 128.
+const MAX_DEPTH: usize = 160;
+/// Work of an element of a list, in bytes of a string.
+pub(super) const ELEMENT_WORK: usize = 64;
 /// Most characters to which `format` can pad a value, and spaces of an indent.
 const MAX_WIDTH: usize = 4096;
 
@@ -15,7 +20,6 @@ const MAX_WIDTH: usize = 4096;
 #[derive(Clone, Copy)]
 struct Allowance {
     bytes: usize,
-    #[cfg_attr(not(feature = "template-metering"), allow(dead_code))]
     work: usize,
 }
 
@@ -38,7 +42,6 @@ pub(super) fn charge_text(state: &mut State, value: &Value) -> Result<(), Error>
 }
 
 /// Charges the bytes or elements that an operation walks over.
-#[cfg(feature = "template-metering")]
 pub(super) fn charge_work(state: &mut State, amount: usize) -> Result<(), Error> {
     let left = &mut allowance(state).work;
     *left = left.checked_sub(amount).ok_or_else(|| over("its allowance of work".into()))?;
@@ -65,10 +68,33 @@ pub(super) fn text_bytes(state: &mut State, value: &Value) -> Result<usize, Erro
     if let Some(text) = value.as_str() {
         return Ok(text.len());
     }
+    check_depth(state, value)?;
     let left = allowance(state).bytes;
     let mut counter = Counter(left);
     let counted = write!(counter, "{value}");
     counted.map(|()| left - counter.0).or_else(|_| charge(state, left + 1).map(|()| left))
+}
+
+/// Fails for lists and maps in each other beyond [`MAX_DEPTH`]: writing, comparing and dropping a
+/// value recurse over it.
+pub(super) fn check_depth(state: &mut State, value: &Value) -> Result<(), Error> {
+    check_levels(state, value, MAX_DEPTH)
+}
+
+fn check_levels(state: &mut State, value: &Value, left: usize) -> Result<(), Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+        return Ok(());
+    }
+    if left == 0 {
+        return Err(over(format!("{MAX_DEPTH} lists and maps in each other")));
+    }
+    charge_work(state, value.len().unwrap_or(0).saturating_mul(ELEMENT_WORK))?;
+    let is_map = value.kind() == ValueKind::Map;
+    for item in value.try_iter()? {
+        let item = if is_map { value.get_item(&item)? } else { item };
+        check_levels(state, &item, left - 1)?;
+    }
+    Ok(())
 }
 
 /// Fails for a width beyond what any prompt has.

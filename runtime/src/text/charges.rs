@@ -1,13 +1,12 @@
 //! Charges of the operations by which a chat template builds strings and lists. Each function takes
 //! the operands in their order.
 
-use minijinja::value::ValueKind;
+use minijinja::value::{DynObject, ValueKind};
 use minijinja::{Error, State, Value};
 
-use super::allowance::{charge, charge_text, charge_work, check_width, text_bytes};
-
-/// Work of an element of a list, in bytes of a string.
-const ELEMENT_WORK: usize = 64;
+use super::allowance::{
+    ELEMENT_WORK, charge, charge_text, charge_work, check_depth, check_width, over, text_bytes,
+};
 
 pub(super) fn concatenate(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     if operands.iter().all(|operand| operand.kind() == ValueKind::Number) {
@@ -58,7 +57,41 @@ pub(super) fn elements(state: &mut State, operands: &[Value]) -> Result<(), Erro
         Some(text) => text.len(),
         None => first.len().unwrap_or(0),
     });
+    operands.first().map_or(Ok(()), |first| check_depth(state, first))?;
     charge_work(state, length.saturating_mul(ELEMENT_WORK))
+}
+
+/// Checks the parts of a list or a map.
+pub(super) fn nest(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    operands.iter().try_for_each(|operand| check_depth(state, operand))
+}
+
+/// Checks a value that becomes an attribute of a namespace. With a namespace in it, that could be
+/// in itself.
+pub(super) fn assign(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    let [value, ..] = operands else { return Ok(()) };
+    check_depth(state, value)?;
+    match has_namespace(value) {
+        true => Err(over("namespaces in each other: none is allowed".into())),
+        false => Ok(()),
+    }
+}
+
+/// True if a value of a known depth is a namespace, or has one.
+fn has_namespace(value: &Value) -> bool {
+    let is_namespace = |object: &DynObject| object.type_name().ends_with("::Namespace");
+    if value.as_object().is_some_and(is_namespace) {
+        return true;
+    }
+    let is_map = value.kind() == ValueKind::Map;
+    let items = || value.try_iter().ok().into_iter().flatten();
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Map => items().any(|item| match is_map {
+            true => value.get_item(&item).is_ok_and(|item| has_namespace(&item)),
+            false => has_namespace(&item),
+        }),
+        _ => false,
+    }
 }
 
 /// Charges the parts of a string that is split.

@@ -12,6 +12,7 @@ use trail_platform::quote::escape;
 
 use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
+use super::deep_stack::on_deep_stack;
 use super::environment::{NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
@@ -212,7 +213,8 @@ impl ChatTemplate {
         bos_token: String,
         eos_token: String,
     ) -> Result<Self, ChatError> {
-        let environment = source.map(environment).transpose();
+        let compiled = on_deep_stack(|| source.map(environment).transpose());
+        let environment = compiled.map_err(|error| ChatError::Render(error.to_string()))?;
         let environment = environment.map_err(|error| ChatError::Render(reason(&error)))?;
         let absent = ChatTemplate::absent();
         Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token, ..absent })
@@ -270,9 +272,11 @@ impl ChatTemplate {
             ..Value::from_pairs(self.special_tokens.clone())
         };
         #[cfg(feature = "template-metering")]
-        let rendered = metering::render(environment, NAME, conversation);
+        let render = || metering::render(environment, NAME, conversation);
         #[cfg(not(feature = "template-metering"))]
-        let rendered = bounds::render(environment, NAME, conversation);
+        let render = || bounds::render(environment, NAME, conversation);
+        let rendered =
+            on_deep_stack(render).map_err(|error| ChatError::Render(error.to_string()))?;
         rendered.map_err(|error| {
             let file = || self.file.clone();
             bounds::exceeded(&error).map_or_else(

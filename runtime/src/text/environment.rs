@@ -7,7 +7,7 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value, escape_formatter};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::allowance::{charge_text, check_width};
+use super::allowance::{charge_text, check_depth, check_width};
 use super::bounds::{self, BoundedText};
 use super::calendar::format_utc;
 #[cfg(feature = "template-metering")]
@@ -23,8 +23,10 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Error>
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-    environment.set_syntax(syntax);
     bounds::install(&mut environment, &source)?;
+    #[cfg(feature = "template-metering")]
+    metering::check_constants(&source, syntax.clone())?;
+    environment.set_syntax(syntax);
     environment.set_unknown_method_callback(unknown_method_callback);
     #[cfg(feature = "template-metering")]
     metering::install(&mut environment);
@@ -84,7 +86,12 @@ fn strftime_now(format: &str) -> Result<String, Error> {
 
 /// `tojson` as transformers has it: without minijinja's escaping of `<`, `>` and `&`, which is for
 /// web pages, and with the options of Python's `json.dumps`, by position or by name.
-fn tojson(value: Value, positional: Rest<Value>, options: Kwargs) -> Result<Value, Error> {
+fn tojson(
+    state: &mut State,
+    value: Value,
+    positional: Rest<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
     let option = |at: usize, name: &str| match positional.get(at) {
         Some(value) => Ok(Some(value.clone())),
         None => options.get::<Option<Value>>(name),
@@ -108,6 +115,7 @@ fn tojson(value: Value, positional: Rest<Value>, options: Kwargs) -> Result<Valu
         style = Style { item_separator, key_separator, ..style };
     }
     options.assert_all_used()?;
+    check_depth(state, &value)?;
     let mut json = BoundedText::default();
     let written = python_json::dump(&value, &style, &mut json);
     let failed =

@@ -8,15 +8,16 @@
 use std::collections::BTreeMap;
 
 use minijinja::machinery::{
-    Instruction, Instructions, eval, get_compiled_template, make_string_output,
+    Instruction, Instructions, Token, eval, get_compiled_template, make_string_output, tokenize,
 };
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
-use super::allowance::charge_work;
+use super::allowance::{MAX_BYTES, charge_work};
 use super::charges::{
-    charge_format, charge_join, charge_replace, compare, concatenate, contains, elements, format,
-    indent, join, multiply, replace, split, walk, walk_work, write_first,
+    assign, charge_format, charge_join, charge_replace, compare, concatenate, contains, elements,
+    format, indent, join, multiply, nest, replace, split, walk, walk_work, write_first,
 };
 
 // Functions of the metering instructions. No template can name them.
@@ -32,11 +33,13 @@ const REPLACE: &str = "|replace";
 const JOIN: &str = "|join";
 const FORMAT: &str = "|format";
 const INDENT: &str = "|indent";
+const NEST: &str = "[";
+const ASSIGN: &str = ".";
 
 /// Charges the operands of one instruction, first operand first.
 type Meter = fn(&mut State, &[Value]) -> Result<(), Error>;
 
-const METERS: [(&str, Meter); 12] = [
+const METERS: [(&str, Meter); 14] = [
     (CONCATENATE, concatenate),
     (MULTIPLY, multiply),
     (COMPARE, compare),
@@ -49,6 +52,8 @@ const METERS: [(&str, Meter); 12] = [
     (JOIN, join),
     (FORMAT, format),
     (INDENT, indent),
+    (NEST, nest),
+    (ASSIGN, assign),
 ];
 
 /// Adds the metering functions, and metered methods.
@@ -76,6 +81,43 @@ pub(super) fn render(
     eval(environment, &instructions, root, &blocks, &mut output, AutoEscape::None)?;
     drop(output);
     Ok(text)
+}
+
+/// Fails for a source whose constants may take more than [`MAX_BYTES`]: the compiler computes
+/// products such as `'a' * 9999999`, each below minijinja's limit, before anything is charged.
+pub(super) fn check_constants(source: &str, syntax: SyntaxConfig) -> Result<(), Error> {
+    let mut total = 0usize;
+    // Of one tag: bytes of its parts, product of its numbers, and whether it can multiply a text or
+    // a tuple.
+    let (mut size, mut factor, mut multiplies, mut has_parts) = (0usize, 1usize, false, false);
+    for token in tokenize(source, false, syntax) {
+        match token?.0 {
+            Token::VariableStart | Token::BlockStart => {
+                (size, factor, multiplies, has_parts) = (0, 1, false, false);
+            }
+            Token::VariableEnd | Token::BlockEnd if multiplies && has_parts => {
+                total = total.saturating_add(size.saturating_mul(factor));
+            }
+            Token::Mul => multiplies = true,
+            Token::Int(number) if number > 1 => {
+                let number = usize::try_from(number).unwrap_or(usize::MAX);
+                factor = factor.saturating_mul(number);
+            }
+            Token::Int128(_) => factor = usize::MAX,
+            Token::Str(text) => (size, has_parts) = (size + text.len(), true),
+            Token::String(text) => (size, has_parts) = (size + text.len(), true),
+            Token::Comma => has_parts = true,
+            _ => {}
+        }
+        size += size_of::<Value>();
+    }
+    match total <= MAX_BYTES {
+        true => Ok(()),
+        false => {
+            let why = format!("its constants may take more than {} MiB", MAX_BYTES >> 20);
+            Err(Error::new(ErrorKind::SyntaxError, why))
+        }
+    }
 }
 
 /// Fails for a template that names other templates or has blocks: chat templates are one file.
@@ -121,6 +163,13 @@ fn meter(instruction: &Instruction) -> Option<(&'static str, u16)> {
         | Instruction::Lte => Some((COMPARE, 2)),
         Instruction::In => Some((CONTAINS, 2)),
         Instruction::Slice => Some((WALK, 4)),
+        Instruction::BuildList(Some(count)) | Instruction::BuildTuple(Some(count)) => {
+            Some((NEST, operands(count)?))
+        }
+        Instruction::BuildMap(pairs) | Instruction::BuildKwargs(pairs) => {
+            Some((NEST, operands(2 * pairs)?))
+        }
+        Instruction::SetAttr(_) => Some((ASSIGN, 2)),
         Instruction::ApplyFilter(name, Some(operands), _) => {
             Some((meter_of_filter(name)?, operands))
         }
@@ -129,6 +178,11 @@ fn meter(instruction: &Instruction) -> Option<(&'static str, u16)> {
         }
         _ => None,
     }
+}
+
+/// The number of operands of a list or map, if it has any. A source has room for fewer than 2^16.
+fn operands(count: usize) -> Option<u16> {
+    u16::try_from(count).ok().filter(|&count| count > 0)
 }
 
 /// The metering function before filter `name`.

@@ -7,6 +7,7 @@ mod calendar;
 #[cfg(feature = "template-metering")]
 mod charges;
 pub mod chat;
+mod deep_stack;
 mod environment;
 mod gguf;
 mod json_syntax;

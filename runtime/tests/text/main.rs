@@ -1,4 +1,5 @@
 //! Tokenizers and chat templates.
 
 mod safety;
+mod template_limits;
 mod transformers;

@@ -1,4 +1,4 @@
-//! Special tokens that are text, the bytes of tokens, and the limits of chat templates.
+//! Special tokens that are text, and the bytes of tokens.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}<|user|>{{ m
                         {{ message.content | trim }}</s>{% endfor %}";
 
 /// Creates an empty folder for this test run.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("text_safety").join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
@@ -75,11 +75,11 @@ fn added_token(text: &str, normalized: bool) -> Value {
            "normalized": normalized, "special": true})
 }
 
-fn template(source: &str) -> ChatTemplate {
+pub(crate) fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new(Some(source.into()), "<s>".into(), "</s>".into()).expect("a template")
 }
 
-fn message(role: &str, content: &str) -> ChatMessage {
+pub(crate) fn message(role: &str, content: &str) -> ChatMessage {
     ChatMessage::new(role, content)
 }
 
@@ -225,98 +225,6 @@ fn the_bytes_of_all_tokens_are_the_text() {
             let decoded = tokenizer.decode(&ids, false);
             assert_eq!(String::from_utf8(bytes).as_deref(), Ok(decoded.as_str()), "{name}");
         }
-    }
-}
-
-fn render(source: &str) -> Result<String, ChatError> {
-    template(source).render(&[message("user", "hi")], true)
-}
-
-#[test]
-fn hostile_templates_end_and_are_named() {
-    let hostile = [
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}\
-         {% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x * 8 %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(9) %}\
-         {% set ns.x = ns.x | replace('a', ns.x ~ 'aaaa') %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(9) %}\
-         {% set ns.x = ns.x.replace('a', ns.x ~ 'aaaa') %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(9) %}\
-         {% set ns.x = range(9999) | map('string') | join(ns.x) %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(9) %}\
-         {% set ns.x = ns.x.join(range(9999) | map('string') | list) %}{% endfor %}",
-        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
-        "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}\
-         {% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
-        "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}\
-         {% set ns.x = [ns.x, range(99999) | list] %}{% endfor %}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(24) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
-         {{ ns.x.split('b') | length }}",
-        "{% set ns = namespace(x='ab') %}{% for i in range(24) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
-         {{ ns.x | list | length }}",
-        "{% set ns = namespace(x='ab', all=[]) %}{% for i in range(20) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}\
-         {% for i in range(9999) %}{% set ns.all = [ns.all, ns.x ~ i] %}{% endfor %}",
-        "{{ '%999999999s' | format('x') }}",
-        "{{ '{:999999999}'.format('x') }}",
-        "{{ 'x' | indent(999999999, true) }}",
-        "{{ 'x' | indent(width=999999999, first=true) }}",
-        "{{ [1] | tojson(indent=999999999) }}",
-    ];
-    let text = "word ".repeat(200);
-    let long = format!("{{% for i in range(99999) %}}{text}{{% endfor %}}");
-    let captured =
-        format!("{{% set x %}}{{% for i in range(99999) %}}{text}{{% endfor %}}{{% endset %}}");
-    for source in hostile.into_iter().chain([long.as_str(), captured.as_str()]) {
-        match render(source) {
-            Err(error @ ChatError::Exceeds { .. }) => {
-                assert!(error.to_string().starts_with("the chat template of chat_template uses"));
-            }
-            other => panic!("{source}: {:?}", other.map(|text| text.len())),
-        }
-    }
-}
-
-#[test]
-fn a_template_that_is_used_too_much_is_named_by_its_file() {
-    let folder = folder("named");
-    let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-    fs::write(folder.join("chat_template.jinja"), source).expect("write");
-    let template = ChatTemplate::load(&folder).expect("a template");
-    let error = template.render(&[message("user", "hi")], true).expect_err("refused").to_string();
-    assert!(error.contains("chat_template.jinja uses more than 5000000 instructions"), "{error}");
-}
-
-#[test]
-fn metering_changes_no_text() {
-    for (source, expected) in [
-        ("{{ 1 + 2 }}{{ 'a' + 'b' }}{{ 'a' ~ 1 ~ none }}{{ [1] + [2] }}", "3aba1None[1, 2]"),
-        ("{{ 2 * 3 }}{{ 'ab' * 2 }}{{ 3 - 1 }}", "6abab2"),
-        ("{% if 1 < 2 and 'a' in 'ab' and not 2 == 3 %}yes{% else %}no{% endif %}", "yes"),
-        (
-            "{% for x in [1, 2] %}{% if x == 2 %}{% continue %}{% endif %}<{{ x }}>{% endfor %}.",
-            "<1>.",
-        ),
-        (
-            "{% macro f(x, y='z') %}[{{ x }}{{ y }}]{% endmacro %}{{ f(1) }}{{ f(2, y='w') }}",
-            "[1z][2w]",
-        ),
-        ("{{ 'a,b'.split(',') | join('+') }}{{ 'aXa'.replace('a', 'b') }}", "a+bbXb"),
-        ("{{ 'a\\nb' | indent(2) }}{{ ['x', 'y'] | join }}", "a\n  bxy"),
-        ("{{ {'a': [1]} | tojson(indent=1) }}", "{\n \"a\": [\n  1\n ]\n}"),
-        ("{{ 'abc'[::-1] }}{{ missing }}{{ missing ~ 'x' }}{{ missing is defined }}", "cbaxFalse"),
-        (
-            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
-            "1",
-        ),
-        ("{{ 'x' if messages[0]['role'] != 'user' else 'y' }}", "y"),
-        ("{{ '%s-%d' | format('a', 5) }}", "a-5"),
-    ] {
-        assert_eq!(render(source).expect(source), expected, "{source}");
     }
 }
 
