@@ -7,6 +7,8 @@ use crate::{NVRTC_FLAGS, PTXAS_FLAGS, ptxas, sass, table, wheels};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use trail_ptx::{Target, hash, header};
 
 /// The compilers.
@@ -53,7 +55,7 @@ pub(crate) fn build(
     let kernels = root.join("kernels");
     let old = read_manifest(&destination.join("manifest.json"));
     let mut manifest = Manifest { modules: BTreeMap::new(), ..described(tools) };
-    let mut failures = Vec::new();
+    let mut changed = Vec::new();
     let same_tools = old.tools == manifest.tools && old.flags == manifest.flags;
     for source in sources(&kernels)? {
         let name = source.trim_end_matches(".cu").to_owned();
@@ -62,22 +64,21 @@ pub(crate) fn build(
         let hash = format!("{hash:016x}");
         let known = old.modules.get(&name).filter(|module| complete(destination, &name, module));
         let fresh = known.filter(|module| same_tools && module.source_hash == hash);
-        let module = match (fresh, known) {
-            (Some(module), _) if !all => module.clone(),
-            (_, Some(module)) if !wanted => module.clone(),
-            (_, None) if !wanted => continue,
-            _ => {
-                println!("{source}");
-                match compile(root, destination, tools, &source, hash) {
-                    Ok(module) => module,
-                    Err(error) => {
-                        failures.push(format!("kernels/{source}: {error}"));
-                        continue;
-                    }
-                }
+        match (fresh, known) {
+            (Some(module), _) if !all => drop(manifest.modules.insert(name, module.clone())),
+            (_, Some(module)) if !wanted => drop(manifest.modules.insert(name, module.clone())),
+            (_, None) if !wanted => {}
+            _ => changed.push((source, hash)),
+        }
+    }
+    let mut failures = Vec::new();
+    for (source, module) in compile_all(root, destination, tools, &changed) {
+        match module {
+            Ok(module) => {
+                manifest.modules.insert(source.trim_end_matches(".cu").to_owned(), module);
             }
-        };
-        manifest.modules.insert(name, module);
+            Err(error) => failures.push(format!("kernels/{source}: {error}")),
+        }
     }
     remove_orphans(destination, &old, &manifest);
     unique_entries(&manifest)?;
@@ -85,6 +86,34 @@ pub(crate) fn build(
     write(&destination.join("manifest.json"), (text + "\n").as_bytes())?;
     write(&destination.join("src/table.rs"), table::render(&manifest).as_bytes())?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Compiles `sources`, each with its hash, on all cores; returns them in their order.
+fn compile_all(
+    root: &Path,
+    destination: &Path,
+    tools: &Tools,
+    sources: &[(String, String)],
+) -> Vec<(String, Result<Module, String>)> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((source, hash)) = sources.get(index) else { return done };
+            println!("{source}");
+            let module = compile(root, destination, tools, source, hash.clone());
+            done.push((index, source.clone(), module));
+        }
+    };
+    let mut done = thread::scope(|scope| {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let join = |worker: thread::ScopedJoinHandle<_>| worker.join().expect("no panic");
+        workers.into_iter().flat_map(join).collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(index, ..)| *index);
+    done.into_iter().map(|(_, source, module)| (source, module)).collect()
 }
 
 /// Returns a manifest without modules: versions and flags of this build.
