@@ -247,6 +247,9 @@ fn refresh(text: &str) -> Result<u32, String> {
     count::<{ MAX_CONTEXT as usize }>(text).map(|tokens| tokens as u32)
 }
 
+/// Share of a minute's tokens above which recomputed ones brake evictions.
+const MAX_RECOMPUTE: f32 = 0.5;
+
 impl EngineArgs {
     /// Bounds of the scheduler; its sizes follow from other options.
     pub(crate) fn scheduler_bounds(&self) -> SchedulerConfig {
@@ -259,6 +262,7 @@ impl EngineArgs {
                 Growth::Mean => Reserve::Mean,
                 Growth::P90 => Reserve::P90,
             },
+            max_recompute: if self.ranking.paper { default.max_recompute } else { MAX_RECOMPUTE },
             refresh_tokens: self.refresh_tokens.unwrap_or(default.refresh_tokens),
             ..default
         }
@@ -284,6 +288,7 @@ impl EngineArgs {
             max_skipped_steps: bounds.max_skipped_steps,
             max_barrier_steps: bounds.max_barrier_steps,
             reserve: bounds.reserve,
+            max_recompute: bounds.max_recompute,
             refresh_tokens: bounds.refresh_tokens,
             preemption: self.preemption,
             ..default

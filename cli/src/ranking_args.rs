@@ -1,14 +1,14 @@
-//! Options of the rank under `trail`, `trail-auto` and `gittins`.
+//! Options of the rank under `trail`, `trail-auto`, `gittins`, `sjf` and `po`.
 
 use clap::{Args, ValueEnum};
 use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail};
 
 use crate::count::count_u32;
 
-/// Options of the rank under `trail`, `trail-auto` and `gittins`. A default is that of
-/// [`Ranking::DEFAULT`].
+/// Options of the rank under `trail`, `trail-auto` and `gittins`; `sjf` and `po` have the bound,
+/// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`].
 #[derive(Args, Clone, Copy, Debug, Default)]
-#[command(next_help_heading = "Ranking (trail, trail-auto, gittins)")]
+#[command(next_help_heading = "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)")]
 pub(crate) struct RankingArgs {
     /// The paper's rank: the likeliest bin as the first prediction and none of the options below;
     /// on the engine also the filter over bins, and recomputed victims unless --preemption names
@@ -55,24 +55,26 @@ enum Initial {
 impl RankingArgs {
     /// `policy` with these options, if it is one that has them.
     pub(crate) fn apply(&self, mut policy: PolicyKind) -> PolicyKind {
-        let Some(trail) = policy.trail_mut() else { return policy };
         if self.paper {
-            *trail = Trail { c: trail.c, ..Trail::PAPER };
-            return policy;
+            if let Some(trail) = policy.trail_mut() {
+                *trail = Trail { c: trail.c, ..Trail::PAPER };
+            }
+            return policy.with_ranking(Ranking::PAPER);
         }
+        let Some(ranking) = policy.ranking_mut() else { return policy };
         let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
-        let Ranking { tail_bound, express, prefill_weight, .. } = &mut trail.ranking;
+        let Ranking { tail_bound, express, prefill_weight, .. } = ranking;
         set(tail_bound, self.tail_bound);
         set(express, self.express);
         set(prefill_weight, self.prefill_weight);
-        let ranking = &mut trail.ranking;
         ranking.min_run_tokens = self.min_run_tokens.unwrap_or(ranking.min_run_tokens);
-        trail.r = match self.initial_length {
-            Some(Initial::Likeliest) => InitialLength::Likeliest,
-            Some(Initial::Mean) => InitialLength::Mean,
-            Some(Initial::CountdownOptimal) => InitialLength::CountdownOptimal,
-            None => trail.r,
-        };
+        if let (Some(trail), Some(point)) = (policy.trail_mut(), self.initial_length) {
+            trail.r = match point {
+                Initial::Likeliest => InitialLength::Likeliest,
+                Initial::Mean => InitialLength::Mean,
+                Initial::CountdownOptimal => InitialLength::CountdownOptimal,
+            };
+        }
         policy
     }
 }

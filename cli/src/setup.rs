@@ -12,6 +12,7 @@ use trail_runtime::engine::{
 };
 use trail_runtime::model::{Dtype, GenerationConfig, Model, WeightFiles, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
+use trail_scheduler::policies::Sjf;
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
 use crate::args::{Device, EngineArgs, ModelArgs, SamplingSource};
@@ -326,7 +327,7 @@ impl Setup {
                 "warning: no probe beside the model: shortest predicted job first, by \
                  --length-predictor (give a probe with --probe FILE)",
             );
-            return PolicyKind::Sjf;
+            return PolicyKind::Sjf(Sjf::default());
         }
         notice(
             "warning: no probe beside the model: first come, first served (give one with --probe FILE)",

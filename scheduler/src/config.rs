@@ -54,6 +54,10 @@ pub struct SchedulerConfig {
     pub reclaim_steps: u32,
     /// Growth for which free blocks are required when a request enters the batch from the queue.
     pub reserve: Reserve,
+    /// Share of a minute's tokens above which recomputed ones brake evictions: only the first
+    /// request in the order may evict then. In (0, 1]; 1: no brake.
+    #[serde(default = "no_brake")]
+    pub max_recompute: f32,
     /// Output tokens between two predictions that take effect in a request's rank, at least 1;
     /// those in between are ignored, and its remaining length counts down by one per token.
     pub refresh_tokens: u32,
@@ -91,9 +95,15 @@ impl Default for SchedulerConfig {
             token_s: 0.0,
             reclaim_steps: 8,
             reserve: Reserve::None,
+            max_recompute: no_brake(),
             refresh_tokens: 1,
         }
     }
+}
+
+/// [`SchedulerConfig::max_recompute`] without a brake, as logs that lack it were recorded.
+fn no_brake() -> f32 {
+    1.0
 }
 
 impl SchedulerConfig {
@@ -112,6 +122,9 @@ impl SchedulerConfig {
         within("refresh_tokens", self.refresh_tokens, 1, MAX_CONTEXT)?;
         if !(0.0..1.0).contains(&self.watermark) {
             return Err(ConfigError::Watermark(self.watermark));
+        }
+        if !(self.max_recompute > 0.0 && self.max_recompute <= 1.0) {
+            return Err(ConfigError::MaxRecompute(self.max_recompute));
         }
         for (name, seconds) in [("block_s", self.block_s), ("token_s", self.token_s)] {
             if !(0.0..f64::INFINITY).contains(&seconds) {
@@ -174,6 +187,8 @@ pub enum ConfigError {
     },
     /// The watermark is not a share in [0, 1).
     Watermark(f32),
+    /// The share of recomputed tokens is not one in (0, 1].
+    MaxRecompute(f32),
     /// A cost that is not a time.
     Cost {
         /// Field of [`SchedulerConfig`].
@@ -191,6 +206,9 @@ impl fmt::Display for ConfigError {
             }
             Self::Watermark(share) => {
                 write!(f, "watermark is {share}: choose a share of the blocks in [0, 1)")
+            }
+            Self::MaxRecompute(share) => {
+                write!(f, "max_recompute is {share}: choose a share of the tokens in (0, 1]")
             }
             Self::Cost { name, seconds } => {
                 write!(f, "{name} is {seconds}: give the measured seconds, 0 or more")

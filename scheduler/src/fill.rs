@@ -10,7 +10,8 @@
 //!   once, so that two half-done prefills cannot deadlock, and leaves the watermark free. A request
 //!   short of blocks takes them from residents ranked *behind* it: from the paused first, worst
 //!   first; then from the running, worst first. Residents ranked before it keep theirs: an eviction
-//!   never serves a worse request. Nothing is evicted unless that frees enough.
+//!   never serves a worse request. Nothing is evicted unless that frees enough, and while the brake
+//!   holds (`brake`) only the first of the plan evicts.
 //! * **Reserve.** With [`Reserve::Mean`](crate::Reserve) or `P90` a request enters from the queue
 //!   only into free blocks, and only if those left hold the predicted growth of the running
 //!   requests and its own: it evicts no request, and is skipped until others have finished. A
@@ -65,6 +66,8 @@ use crate::scheduler::Scheduler;
 pub(crate) struct Filled {
     /// Blocks, free or soon free, that are promised to skipped requests.
     pub(crate) promised: u32,
+    /// Tokens of the plan.
+    pub(crate) tokens: u32,
     /// Running requests that stay in the batch.
     pub(crate) kept: usize,
     /// Running requests that the walk met: the first ones in rank order.
@@ -143,6 +146,7 @@ impl Fill<'_> {
         }
         Filled {
             promised: self.promised,
+            tokens: self.scheduler.config.token_budget - self.rows,
             kept: self.kept,
             visited: self.running_first,
             entered: self.entered,

@@ -54,6 +54,11 @@ impl Key {
         (self.0 >> 120) as u8
     }
 
+    /// The same value and arrival in another class.
+    pub(crate) fn in_class(self, class: u8) -> Key {
+        Key(self.0 << 8 >> 8 | u128::from(class) << 120)
+    }
+
     /// True for the classes that are ranked by value, thus by predictions.
     pub(crate) fn is_by_value(self) -> bool {
         matches!(self.class(), Key::EXPRESS | Key::OPEN)

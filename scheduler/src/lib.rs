@@ -39,6 +39,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod blocks;
+mod brake;
 mod config;
 mod decision;
 mod fill;

@@ -1,6 +1,7 @@
 //! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
 use crate::blocks::{BlockId, Blocks};
+use crate::brake::Brake;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
 use crate::fill::{Fill, Filled};
@@ -36,6 +37,7 @@ pub struct Scheduler {
     pub(crate) swap_state: SwapState,
     pub(crate) prefill_limit: Option<PrefillLimit>,
     trusts_predictions: bool,
+    pub(crate) brake: Brake,
     pub(crate) plan: Plan,
 }
 
@@ -60,6 +62,7 @@ impl Scheduler {
             swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
             prefill_limit: None,
             trusts_predictions: true,
+            brake: Brake::new(config.max_recompute),
             plan: Plan::with_capacity(max_running, max_residents),
             config,
         })
@@ -155,7 +158,9 @@ impl Scheduler {
         }
         self.plan.clear(step);
         self.rank_running();
+        self.brake.on_step(now_s);
         let filled = Fill::new(self).run();
+        self.brake.on_planned(filled.tokens, self.plan.recomputed_tokens);
         let (plan, requests) = (&self.plan, &self.requests);
         self.policy.run_loop(BatchLoop(Loop::Scheduled { plan, requests }));
         self.requeue_preempted(&filled);

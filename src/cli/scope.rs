@@ -31,7 +31,7 @@ const PREDICTOR: Group =
 const POLICY: Group = Group { heading: "Scheduling", options: &["policy"], experts: &[] };
 const SHARE: Group = Group { heading: "Scheduling", options: &["c"], experts: &[] };
 const RANKING: Group = Group {
-    heading: "Ranking (trail, trail-auto, gittins)",
+    heading: "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)",
     options: &["tail_bound", "express", "min_run_tokens", "initial_length", "paper"],
     experts: &["prefill_weight"],
 };

@@ -157,7 +157,7 @@ mod tests {
     fn a_step_allocates_nothing() {
         let policies: [Box<dyn Policy>; 4] = [
             Box::new(Fcfs),
-            Box::new(Sjf),
+            Box::new(Sjf::PAPER.policy()),
             Box::new(Trail::paper(0.8).policy()),
             Box::new(Oracle::default()),
         ];

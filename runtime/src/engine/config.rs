@@ -47,7 +47,7 @@ pub type ProgressReporter = Box<dyn FnMut(Progress)>;
 ///
 /// ```
 /// use trail_runtime::engine::{EngineConfig, PolicyKind};
-/// let policy = PolicyKind::Sjf;
+/// let policy = PolicyKind::trail(0.8);
 /// let config = EngineConfig { policy, kv_blocks: Some(64), ..EngineConfig::default() };
 /// ```
 #[derive(Default)]

@@ -29,11 +29,14 @@ impl Fill<'_> {
     }
 
     /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
-    /// by residents ranked behind `key`. Visits at most `wanted` residents: each holds at least
+    /// by residents ranked behind `key` that may be evicted. Visits at most `wanted` residents: each holds at least
     /// one.
     fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
         let scheduler = &*self.scheduler;
         let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());
+        if scheduler.brake.holds() && !self.is_first() {
+            return missing;
+        }
         let mut paused = scheduler.paused.last();
         while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
             missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));

@@ -37,6 +37,9 @@ struct HeaderLine {
     policy: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trail: Option<TrailLine>,
+    /// Of a policy without TRAIL's other options. Logs recorded before it had some lack them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranking: Option<Ranking>,
     max_gap_s: f64,
     config: SchedulerConfig,
 }
@@ -88,12 +91,14 @@ impl LogHeader {
         let trail = policy
             .trail_mut()
             .map(|trail| TrailLine { initial_length: trail.r, ranking: trail.ranking });
+        let ranking = policy.ranking_mut().copied().filter(|_| trail.is_none());
         let line = HeaderLine {
             format: FORMAT.into(),
             version: VERSION,
             generator: format!("trail-rt {}", env!("CARGO_PKG_VERSION")),
             policy: policy.to_string(),
             trail,
+            ranking,
             max_gap_s: self.max_gap_s,
             config: self.config,
         };
@@ -122,6 +127,12 @@ impl LogHeader {
             (Some(_), None) => return Err(format!("policy {policy} lacks its options, trail")),
             (None, Some(_)) => return Err(format!("policy {policy} has no options, trail")),
         }
+        match (policy.trail_mut().is_some(), policy.ranking_mut(), header.ranking) {
+            (false, Some(own), ranking) => *own = ranking.unwrap_or(Ranking::PAPER),
+            (_, _, Some(_)) => return Err(format!("policy {policy} has no options, ranking")),
+            (_, _, None) => {}
+        }
+        header.ranking.as_ref().map_or(Ok(()), check)?;
         header.config.validate().map_err(|error| error.to_string())?;
         let HeaderLine { config, max_gap_s, .. } = header;
         if !(0.0..=1e6).contains(&max_gap_s) {
@@ -137,4 +148,31 @@ fn check(ranking: &Ranking) -> Result<(), String> {
     let sound =
         [tail_bound, express, prefill_weight].iter().all(|value| (0.0..=1e6).contains(value));
     sound.then_some(()).ok_or_else(|| "an option of the ranking is out of range".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::{Po, Sjf};
+
+    #[test]
+    fn options_of_the_rank_come_back_and_older_logs_had_none() {
+        let ranking = Ranking { express: 0.25, ..Ranking::DEFAULT };
+        for policy in [
+            PolicyKind::Sjf(Sjf { ranking }),
+            PolicyKind::Po(Po { perception_tokens: 7, ranking }),
+        ] {
+            let config = SchedulerConfig { max_recompute: 0.5, ..SchedulerConfig::default() };
+            let header = LogHeader { config, policy, max_gap_s: 0.0 };
+            let line = header.line();
+            assert_eq!(LogHeader::parse(&line), Ok(header));
+            let mut older: Value = serde_json::from_str(&line).unwrap();
+            older.as_object_mut().unwrap().remove("ranking");
+            older["config"].as_object_mut().unwrap().remove("max_recompute");
+            let config = SchedulerConfig::default();
+            let policy = policy.with_ranking(Ranking::PAPER);
+            let header = LogHeader { config, policy, max_gap_s: 0.0 };
+            assert_eq!(LogHeader::parse(&older.to_string()), Ok(header));
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub struct Gittins {
 impl Gittins {
     /// The policy, for [`crate::Scheduler::new`].
     pub fn policy(self) -> impl Policy + use<> {
-        TrailPolicy::new("gittins", self.trail, Variant::Gittins)
+        TrailPolicy::bounded("gittins", self.trail, Variant::Gittins)
     }
 }
 

@@ -14,7 +14,7 @@ pub enum PolicyKind {
     #[default]
     Fcfs,
     /// Shortest predicted job first, by the prompt alone; never preempts.
-    Sjf,
+    Sjf(Sjf),
     /// Limited-preemption shortest predicted remaining processing time.
     Trail(Trail),
     /// TRAIL whose share c falls with the pressure on the KV cache.
@@ -99,6 +99,14 @@ impl PolicyKind {
         }
     }
 
+    /// The options of the rank, of the policies that have them.
+    pub fn ranking_mut(&mut self) -> Option<&mut Ranking> {
+        match self {
+            PolicyKind::Sjf(Sjf { ranking }) | PolicyKind::Po(Po { ranking, .. }) => Some(ranking),
+            other => other.trail_mut().map(|trail| &mut trail.ranking),
+        }
+    }
+
     /// The point of the prompt's predicted distribution that the policy wants as r.
     pub fn initial_length(mut self) -> InitialLength {
         self.trail_mut().map_or(InitialLength::default(), |trail| trail.r)
@@ -106,8 +114,8 @@ impl PolicyKind {
 
     /// The same with other options of the rank, if it is a policy that has them.
     pub fn with_ranking(mut self, ranking: Ranking) -> PolicyKind {
-        if let Some(trail) = self.trail_mut() {
-            trail.ranking = ranking;
+        if let Some(own) = self.ranking_mut() {
+            *own = ranking;
         }
         self
     }
@@ -133,7 +141,7 @@ impl PolicyKind {
     pub fn name(self) -> &'static str {
         match self {
             PolicyKind::Fcfs => "fcfs",
-            PolicyKind::Sjf => "sjf",
+            PolicyKind::Sjf(_) => "sjf",
             PolicyKind::Trail(_) => "trail",
             PolicyKind::TrailAuto(_) => "trail-auto",
             PolicyKind::Gittins(_) => "gittins",
@@ -159,7 +167,7 @@ impl PolicyKind {
     pub fn needs(self) -> Needs {
         match self {
             PolicyKind::Fcfs | PolicyKind::Mlfq(_) | PolicyKind::Rr(_) => Needs::Nothing,
-            PolicyKind::Sjf
+            PolicyKind::Sjf(_)
             | PolicyKind::TrailBert(_)
             | PolicyKind::Ltr(_)
             | PolicyKind::Classification(_)
@@ -177,7 +185,7 @@ impl PolicyKind {
     pub fn build(self) -> Box<dyn Policy> {
         match self {
             PolicyKind::Fcfs => Box::new(Fcfs),
-            PolicyKind::Sjf => Box::new(Sjf),
+            PolicyKind::Sjf(sjf) => Box::new(sjf.policy()),
             PolicyKind::Trail(trail) => Box::new(trail.policy()),
             PolicyKind::TrailAuto(auto) => Box::new(auto.policy()),
             PolicyKind::Gittins(gittins) => Box::new(gittins.policy()),
@@ -185,7 +193,7 @@ impl PolicyKind {
             PolicyKind::Oracle(oracle) => Box::new(oracle),
             PolicyKind::Ltr(ltr) => Box::new(ltr.policy()),
             PolicyKind::Classification(classification) => Box::new(classification),
-            PolicyKind::Po(po) => Box::new(po),
+            PolicyKind::Po(po) => Box::new(po.policy()),
             PolicyKind::Mlfq(mlfq) => Box::new(mlfq.policy()),
             PolicyKind::Isrtf(isrtf) => Box::new(isrtf.policy()),
             PolicyKind::Rr(rr) => Box::new(rr.policy()),

@@ -6,7 +6,7 @@ use std::str::{FromStr, Split};
 
 use super::{
     Classification, DEFAULT_C, Gittins, Isrtf, Ltr, MAX_LEVELS, Mlfq, Oracle, Po, PolicyKind, Rr,
-    RrSjf, Trail, TrailAuto, TrailBert,
+    RrSjf, Sjf, Trail, TrailAuto, TrailBert,
 };
 use crate::limits::MAX_CONTEXT;
 
@@ -17,7 +17,7 @@ impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match *self {
-            PolicyKind::Fcfs | PolicyKind::Sjf | PolicyKind::Oracle(Oracle { c: None }) => Ok(()),
+            PolicyKind::Fcfs | PolicyKind::Sjf(_) | PolicyKind::Oracle(Oracle { c: None }) => Ok(()),
             PolicyKind::Trail(Trail { c, .. })
             | PolicyKind::TrailAuto(TrailAuto { trail: Trail { c, .. } })
             | PolicyKind::Gittins(Gittins { trail: Trail { c, .. } })
@@ -31,7 +31,7 @@ impl fmt::Display for PolicyKind {
                 write!(f, ":{quantum_s}:{growth}:{levels}:{starvation_s}:{prefill_token_s}")
             }
             PolicyKind::Classification(Classification { bucket_tokens: tokens })
-            | PolicyKind::Po(Po { perception_tokens: tokens })
+            | PolicyKind::Po(Po { perception_tokens: tokens, .. })
             | PolicyKind::Isrtf(Isrtf { window_tokens: tokens })
             | PolicyKind::Rr(Rr { steps_before_preemption: tokens })
             | PolicyKind::RrSjf(RrSjf { steps_before_preemption: tokens }) => {
@@ -48,7 +48,7 @@ impl FromStr for PolicyKind {
         let mut given = Parameters::of(text);
         let kind = match given.policy {
             "fcfs" => PolicyKind::Fcfs,
-            "sjf" => PolicyKind::Sjf,
+            "sjf" => PolicyKind::Sjf(Sjf::default()),
             "trail" => PolicyKind::trail(given.share()?.unwrap_or(DEFAULT_C)),
             "trail-auto" => {
                 let mut auto = TrailAuto::default();

@@ -2,6 +2,7 @@
 //! the paper, (code) was read in published code, (own) is this project's choice where both are
 //! silent.
 
+mod bounded;
 mod classification;
 mod express;
 mod fcfs;
@@ -63,6 +64,11 @@ fn is_past(c: f32, length: f32, request: &RequestState) -> bool {
 /// r if known, else [`UNKNOWN_LENGTH_TOKENS`]; at most `max_tokens`.
 fn expected_length(request: &RequestState) -> f32 {
     request.first_prediction.unwrap_or(UNKNOWN_LENGTH_TOKENS).min(request.max_tokens as f32)
+}
+
+/// What is left of r, at least a token: the expectation of a request that nothing refines.
+fn left_of_first(request: &RequestState) -> f32 {
+    (expected_length(request) - request.generated as f32).max(1.0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Perception only: the model states the length of its answer first.
 
-use super::expected_length;
+use super::bounded::{Bounded, Expects};
+use super::ranking::Ranking;
+use super::{expected_length, left_of_first};
 use crate::{Key, Policy, RequestState};
 
 /// Requests that have not stated their length yet by arrival, then the others by it.
@@ -13,16 +15,41 @@ use crate::{Key, Policy, RequestState};
 /// where the published code adds 15 to each; a workload that adds them has the same cost. The code
 /// puts all waiting requests among the first; here one that was evicted keeps its stated length.
 /// Otherwise it would evict the one that replaced it, and so on without a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// [`Po::PAPER`] starves long requests while shorter ones keep arriving; the default has the tail
+/// bound of [`super::Trail`].
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Po {
     /// Output tokens of the statement.
     pub perception_tokens: u32,
+    /// Options beyond the paper. There is no burn-in: `min_run_tokens` has no effect.
+    pub ranking: Ranking,
+}
+
+impl Po {
+    /// 15 tokens, as the published code; no options.
+    pub const PAPER: Po = Po { perception_tokens: 15, ranking: Ranking::PAPER };
+
+    /// The policy, for [`crate::Scheduler::new`].
+    pub fn policy(self) -> impl Policy + use<> {
+        Bounded::new(self)
+    }
 }
 
 impl Default for Po {
-    /// 15 tokens, as the published code.
     fn default() -> Self {
-        Po { perception_tokens: 15 }
+        Po { ranking: Ranking::DEFAULT, ..Po::PAPER }
+    }
+}
+
+impl Expects for Po {
+    const IS_REFINED: bool = false;
+
+    fn remaining(&self, request: &RequestState) -> f32 {
+        left_of_first(request)
+    }
+
+    fn ranking(&self) -> &Ranking {
+        &self.ranking
     }
 }
 
@@ -34,7 +61,7 @@ impl Policy for Po {
     fn key(&self, request: &RequestState) -> Key {
         let value = match request.generated < self.perception_tokens {
             true => f64::NEG_INFINITY,
-            false => f64::from(expected_length(request)),
+            false => self.ranking.value(request, expected_length(request)),
         };
         Key::new(Key::OPEN, value, request.seq)
     }
@@ -62,7 +89,7 @@ mod tests {
             running(2, 30.0, 15),
             running(1, 40.0, 39), // one token left
         ]
-        .map(|request| Po::default().key(&request));
+        .map(|request| Po::PAPER.key(&request));
         assert!(keys.is_sorted(), "{keys:?}");
     }
 }

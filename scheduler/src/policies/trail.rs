@@ -1,10 +1,9 @@
 //! Shortest predicted remaining processing time with limited preemption.
 
-use super::ranking::{Ranking, uncached};
-use super::tail_bound::TailBound;
+use super::bounded::{Bounded, Expects};
+use super::ranking::Ranking;
 use super::{UNKNOWN_LENGTH_TOKENS, expected_length};
-use crate::plan::PlanRow;
-use crate::{Key, Policy, RequestIdx, RequestState};
+use crate::{Key, Policy, RequestState};
 
 /// TRAIL's default share of the first prediction during which a request can be preempted.
 pub const DEFAULT_C: f32 = 0.8;
@@ -58,7 +57,7 @@ impl Trail {
 
     /// The policy, for [`crate::Scheduler::new`].
     pub fn policy(self) -> impl Policy + use<> {
-        TrailPolicy::new("trail", self, Variant::Trail)
+        TrailPolicy::bounded("trail", self, Variant::Trail)
     }
 }
 
@@ -81,18 +80,17 @@ pub(super) enum Variant {
     Gittins,
 }
 
-/// TRAIL with its state. `trail-auto` and `gittins` are variants: they share window, options and
-/// the tail bound.
+/// TRAIL with its state, without the tail bound. `trail-auto` and `gittins` are variants: they share
+/// window and options.
 pub(super) struct TrailPolicy {
     name: &'static str,
     config: Trail,
     variant: Variant,
-    tail_bound: Option<TailBound>,
 }
 
 impl TrailPolicy {
-    pub(super) fn new(name: &'static str, config: Trail, variant: Variant) -> TrailPolicy {
-        TrailPolicy { name, config, variant, tail_bound: None }
+    pub(super) fn bounded(name: &'static str, config: Trail, variant: Variant) -> Bounded<Self> {
+        Bounded::new(TrailPolicy { name, config, variant })
     }
 
     fn is_past_window(&self, request: &RequestState) -> bool {
@@ -101,25 +99,23 @@ impl TrailPolicy {
         }
         super::is_past(self.config.c, expected_length(request), request)
     }
-
-    /// Service that the request still needs for its output, and to compute what has no KV, in
-    /// output tokens.
-    fn service(&self, request: &RequestState) -> [f64; 2] {
-        let prefill = self.config.ranking.prefill_weight * uncached(request) as f32;
-        [remaining(request), prefill].map(f64::from)
-    }
-
-    fn expect(&mut self, request: &RequestState) {
-        let service = self.service(request);
-        if let Some(bound) = &mut self.tail_bound {
-            bound.expect(request, service);
-        }
-    }
 }
 
 /// Expected remaining output tokens.
 pub(super) fn remaining(request: &RequestState) -> f32 {
     request.remaining().unwrap_or(UNKNOWN_LENGTH_TOKENS)
+}
+
+impl Expects for TrailPolicy {
+    const IS_REFINED: bool = true;
+
+    fn remaining(&self, request: &RequestState) -> f32 {
+        remaining(request)
+    }
+
+    fn ranking(&self) -> &Ranking {
+        &self.config.ranking
+    }
 }
 
 impl Policy for TrailPolicy {
@@ -132,20 +128,11 @@ impl Policy for TrailPolicy {
         if request.started && !self.preemptable(request) {
             return Key::pinned(request);
         }
-        let bound = self.tail_bound.as_ref();
-        let is_express = bound.is_some_and(|bound| bound.is_express(request));
-        let class = if is_express { Key::EXPRESS } else { Key::OPEN };
-        if bound.is_some_and(|bound| bound.is_overdue(request)) {
-            // Ahead of its class: first in, first out.
-            let (class, value) =
-                if is_express { (class, f64::NEG_INFINITY) } else { (Key::OVERDUE, 0.0) };
-            return Key::new(class, value, request.seq);
-        }
         let tokens = match self.variant {
             Variant::Gittins => super::gittins::rank(request),
             _ => remaining(request),
         };
-        Key::new(class, self.config.ranking.value(request, tokens), request.seq)
+        Key::new(Key::OPEN, self.config.ranking.value(request, tokens), request.seq)
     }
 
     #[inline]
@@ -154,17 +141,8 @@ impl Policy for TrailPolicy {
     }
 
     fn reserve(&mut self, max_requests: u32) {
-        let Ranking { tail_bound, express, .. } = self.config.ranking;
-        self.tail_bound =
-            (tail_bound > 0.0).then(|| TailBound::new(tail_bound, express, max_requests));
         if let Variant::Auto { is_past, .. } = &mut self.variant {
             *is_past = vec![false; max_requests as usize];
-        }
-    }
-
-    fn on_step(&mut self, _step: u64, now_s: f64) {
-        if let Some(bound) = &mut self.tail_bound {
-            bound.on_step(now_s);
         }
     }
 
@@ -174,55 +152,17 @@ impl Policy for TrailPolicy {
         }
     }
 
-    fn next_changed(&mut self) -> Option<RequestIdx> {
-        self.tail_bound.as_mut()?.next_overdue()
-    }
-
     fn on_submitted(&mut self, request: &RequestState) {
         if let Variant::Auto { is_past, .. } = &mut self.variant {
             is_past[request.idx.index()] = false;
         }
-        let service = self.service(request);
-        if let Some(bound) = &mut self.tail_bound {
-            bound.on_submitted(request, service, self.config.ranking.min_run_tokens);
-        }
-    }
-
-    fn on_scheduled(&mut self, _request: &RequestState, row: PlanRow) {
-        if let Some(bound) = &mut self.tail_bound {
-            bound.on_scheduled();
-            let prefill = row.len - row.sample as u32;
-            if prefill > 0 {
-                let weight = f64::from(self.config.ranking.prefill_weight);
-                bound.on_prefill(weight * f64::from(prefill));
-            }
-        }
-    }
-
-    fn on_preempted(&mut self, request: &RequestState) {
-        self.expect(request);
-    }
-
-    fn on_predicted(&mut self, request: &RequestState) {
-        if self.tail_bound.as_ref().is_some_and(|bound| bound.is_due(request)) {
-            self.expect(request);
-        }
     }
 
     #[inline]
-    fn on_tokens(&mut self, request: &RequestState, generated: u32) {
+    fn on_tokens(&mut self, request: &RequestState, _generated: u32) {
         if let Variant::Auto { is_past, pressure } = &mut self.variant {
             let c = super::trail_auto::share(self.config.c, *pressure, request);
             is_past[request.idx.index()] |= super::is_past(c, expected_length(request), request);
-        }
-        if let Some(bound) = &mut self.tail_bound {
-            bound.on_tokens(generated);
-        }
-    }
-
-    fn on_finished(&mut self, request: &RequestState) {
-        if let Some(bound) = &mut self.tail_bound {
-            bound.on_finished(request);
         }
     }
 }
@@ -231,6 +171,7 @@ impl Policy for TrailPolicy {
 mod tests {
     use super::*;
     use crate::Phase;
+    use crate::plan::PlanRow;
     use crate::policies::request;
 
     fn paper(c: f32) -> Box<dyn Policy> {

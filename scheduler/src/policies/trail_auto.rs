@@ -21,7 +21,7 @@ impl TrailAuto {
     /// The policy, for [`crate::Scheduler::new`].
     pub fn policy(self) -> impl Policy + use<> {
         let variant = Variant::Auto { is_past: Vec::new(), pressure: 0.0 };
-        TrailPolicy::new("trail-auto", self.trail, variant)
+        TrailPolicy::bounded("trail-auto", self.trail, variant)
     }
 }
 

@@ -8,6 +8,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use crate::brake::Brake;
 use crate::limits::blocks_for;
 use crate::{
     BLOCK_TOKENS, Key, MIN_CHUNK_TOKENS, Phase, Plan, PlanRow, Policy, PrefillLimit, RequestIdx,
@@ -27,11 +28,14 @@ struct Reference {
     limit: Option<PrefillLimit>,
     /// False: first in, first out.
     trusts_predictions: bool,
+    brake: Brake,
     /// The limit's time that the plan has not given away yet.
     left: Option<PrefillLimit>,
     plan: Plan,
     /// Times that a request was skipped for the growth of the batch alone.
     held_back: usize,
+    /// Times that a request was skipped for the brake alone.
+    braked: usize,
 }
 
 impl Reference {
@@ -49,6 +53,7 @@ impl Reference {
         while self.policy.next_changed().is_some() {}
         self.plan = Plan { step, ..Plan::default() };
         self.left = self.limit.filter(|_| self.decodes());
+        self.brake.on_step(now_s);
     }
 
     fn plan(&mut self, step: u64, now_s: f64) {
@@ -90,7 +95,13 @@ impl Reference {
             let spare = self.spare(phase, ran);
             let needed = blocks_for(request.tokens()) - self.held(idx);
             let wanted = needed + spare + reserved;
+            let missing = wanted.saturating_sub(self.free() + self.swapping_out());
+            let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
             let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
+            let is_braked = self.brake.holds() && !first;
+            self.braked += (is_braked && (1..=reclaimable).contains(&missing)) as usize;
+            let (victims, reclaimable) =
+                if is_braked { (Vec::new(), 0) } else { (victims, reclaimable) };
             let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
             let filling = self.filling(&order[rank + 1..]);
             let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
@@ -118,6 +129,7 @@ impl Reference {
             entered += !running as u32;
             open &= entered < self.policy.max_entries();
         }
+        self.brake.on_planned(self.config.token_budget - rows, self.plan.recomputed_tokens);
         self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
     }

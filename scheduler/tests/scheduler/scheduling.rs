@@ -67,7 +67,7 @@ fn fcfs_and_srpt_on_three_requests_of_one_server() {
     // 10, 12, 13 steps; shortest first 13, 3, 1.
     for (policy, want) in [
         (Box::new(Fcfs) as Box<dyn Policy>, [10, 12, 13]),
-        (Box::new(Sjf), [13, 3, 1]),
+        (Box::new(Sjf::PAPER.policy()), [13, 3, 1]),
         (Box::new(Trail::paper(0.8).policy()), [13, 3, 1]),
         (Box::new(Oracle::default()), [13, 3, 1]),
     ] {
@@ -148,7 +148,7 @@ fn fcfs_stops_at_the_first_that_does_not_fit_and_sjf_goes_on() {
         run(&mut scheduler, 0).iter().map(|row| row.0).collect::<Vec<_>>()
     };
     assert_eq!(submit(scheduler(small, Box::new(Fcfs))), [0]);
-    assert_eq!(submit(scheduler(small, Box::new(Sjf))), [0, 2]);
+    assert_eq!(submit(scheduler(small, Box::new(Sjf::PAPER.policy()))), [0, 2]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_request_skipped_too_often_becomes_a_barrier_for_bounded_steps() {
         max_barrier_steps: 3,
         ..config()
     };
-    let mut scheduler = scheduler(bounds, Box::new(Sjf));
+    let mut scheduler = scheduler(bounds, Box::new(Sjf::PAPER.policy()));
     let holder = scheduler.submit(request(33, 10)).unwrap(); // 3 blocks
     run(&mut scheduler, 0);
     scheduler.submit(request(40, 11)).unwrap(); // 3 more: skipped

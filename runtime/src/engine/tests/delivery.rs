@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trail_scheduler::Preemption;
-use trail_scheduler::policies::Trail;
+use trail_scheduler::policies::{Sjf, Trail};
 
 use super::{LIMIT, answer, config, model, preempting_by, run_until_idle, stepped_engine};
 use crate::engine::{
@@ -106,7 +106,7 @@ fn preemptions_between_two_tokens_are_counted_in_two_events() {
 fn a_full_engine_sheds_the_worst_ranked_request_that_never_ran() {
     let config = EngineConfig {
         queue: QueueConfig { max_requests: 4, when_full: WhenFull::Shed, ..QueueConfig::default() },
-        ..replaying(PolicyKind::Sjf)
+        ..replaying(PolicyKind::Sjf(Sjf::PAPER))
     };
     let mut engine = stepped_engine(&model(), config);
     let submit = |engine: &SteppedEngine, length: f32| {

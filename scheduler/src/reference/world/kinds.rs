@@ -2,12 +2,12 @@
 
 use crate::policies::{
     Classification, Gittins, InitialLength, Isrtf, Ltr, Mlfq, Oracle, Po, PolicyKind, Ranking, Rr,
-    RrSjf, Trail, TrailAuto, TrailBert,
+    RrSjf, Sjf, Trail, TrailAuto, TrailBert,
 };
 use trail_platform::rng::Rng;
 
 /// Policies of the worlds, each with random parameters.
-pub(super) const KINDS: usize = 17;
+pub(super) const KINDS: usize = 18;
 
 /// The policies, with bounds short enough to be reached in a world.
 pub(super) fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
@@ -25,7 +25,8 @@ pub(super) fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
     let tokens = 1 + rng.below(9) as u32;
     [
         PolicyKind::Fcfs,
-        PolicyKind::Sjf,
+        PolicyKind::Sjf(Sjf::PAPER),
+        PolicyKind::Sjf(Sjf { ranking: trail.ranking }),
         PolicyKind::Trail(Trail::paper(c)),
         PolicyKind::Trail(trail),
         PolicyKind::TrailAuto(TrailAuto { trail }),
@@ -36,7 +37,7 @@ pub(super) fn kinds(rng: &mut Rng) -> [PolicyKind; KINDS] {
         PolicyKind::Ltr(ltr),
         PolicyKind::Ltr(Ltr { starvation_threshold: 1, priority_quantum: 1 }),
         PolicyKind::Classification(Classification { bucket_tokens: tokens }),
-        PolicyKind::Po(Po { perception_tokens: tokens }),
+        PolicyKind::Po(Po { perception_tokens: tokens, ranking: trail.ranking }),
         PolicyKind::Mlfq(mlfq),
         PolicyKind::Isrtf(Isrtf { window_tokens: tokens }),
         PolicyKind::Rr(Rr { steps_before_preemption: tokens }),

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use self::kinds::{KINDS, kinds};
 use super::Reference;
+use crate::brake::Brake;
 use crate::policies::PolicyKind;
 use crate::{
     Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
@@ -64,6 +65,7 @@ impl World {
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
             reserve: [Reserve::None, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
+            max_recompute: [0.05, 0.5, 1.0][rng.below(3) as usize],
             refresh_tokens: 1 + rng.below(4) as u32,
         };
         let kind = kinds(&mut rng)[seed as usize % KINDS];
@@ -78,9 +80,11 @@ impl World {
             copies: BTreeMap::new(),
             limit: None,
             trusts_predictions: true,
+            brake: Brake::new(config.max_recompute),
             left: None,
             plan: Plan::default(),
             held_back: 0,
+            braked: 0,
         };
         let fast = Scheduler::new(config, kind.build()).unwrap();
         World { rng, kind, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
@@ -240,7 +244,7 @@ impl World {
 
 #[test]
 fn plans_equal_the_references_and_every_request_finishes() {
-    let (mut all, mut held_back) = (Seen::default(), 0);
+    let (mut all, mut held_back, mut braked) = (Seen::default(), 0, 0);
     let worlds = if cfg!(miri) { KINDS as u64 } else { 130 * KINDS as u64 };
     for seed in 0..worlds {
         let mut world = World::new(seed);
@@ -262,6 +266,7 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.finished_on_the_way += seen.finished_on_the_way;
         all.taken_again += seen.taken_again;
         held_back += world.reference.held_back;
+        braked += world.reference.braked;
         all.waits += seen.waits;
     }
     // Quiet worlds would prove nothing.
@@ -272,5 +277,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
         assert!(finished_on_the_way > 50 && waits > 100, "{finished_on_the_way} {waits}");
         assert!(taken_again > 1000 && held_back > 1000, "{taken_again} {held_back}");
+        assert!(braked > 1000, "{braked}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::limits::blocks_for;
-use trail_scheduler::policies::Isrtf;
+use trail_scheduler::policies::{Isrtf, Sjf};
 use trail_scheduler::{SchedulerConfig, StepCost};
 use trail_simulator::arrivals::Lengths;
 use trail_simulator::{Dataset, JobOutcome, Noise, Simulation, StepModel};
@@ -140,7 +140,7 @@ impl Scheduler {
         match self {
             Scheduler::Fcfs => PolicyKind::Fcfs,
             Scheduler::Isrtf | Scheduler::Ranked(_) => PolicyKind::Isrtf(Isrtf::default()),
-            Scheduler::Sjf => PolicyKind::Sjf,
+            Scheduler::Sjf => PolicyKind::Sjf(Sjf::PAPER),
         }
     }
 

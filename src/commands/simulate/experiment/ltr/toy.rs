@@ -1,6 +1,7 @@
 //! The example of three requests.
 
 use trail_runtime::engine::PolicyKind;
+use trail_scheduler::policies::Sjf;
 use trail_simulator::SimulationRun;
 
 use super::super::{Experiment, Finding, Trial, example, labelled};
@@ -19,7 +20,7 @@ pub const FIG1: Experiment = Experiment {
     source: "Learning to Rank, figure 1: three requests of 10, 2 and 1 tokens",
     claim: "6.67 s per token in order of arrival, 1.27 s in order of length",
     conditions: "exact: one token a second, one request at a time, no prefill; the ranking is right",
-    grid: || vec![toy("FCFS", PolicyKind::Fcfs), toy("ranked", PolicyKind::Sjf)],
+    grid: || vec![toy("FCFS", PolicyKind::Fcfs), toy("ranked", PolicyKind::Sjf(Sjf::PAPER))],
     read: |measured| {
         let of = |label| labelled(measured, label).each(|f| f.latency_per_token_s.mean);
         vec![

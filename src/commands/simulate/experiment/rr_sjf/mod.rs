@@ -11,7 +11,7 @@ use std::sync::Arc;
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
-use trail_scheduler::policies::{Rr, RrSjf};
+use trail_scheduler::policies::{Rr, RrSjf, Sjf};
 use trail_simulator::arrivals::Lengths;
 use trail_simulator::{Dataset, JobOutcome, Noise, Simulation, SimulationRun, StepModel};
 
@@ -51,7 +51,7 @@ fn scenario_of(dataset: Dataset, policy: PolicyKind, pace: Pace, sigma: f64) -> 
 fn policies() -> [(&'static str, PolicyKind); 4] {
     [
         ("FCFS", PolicyKind::Fcfs),
-        ("SJF", PolicyKind::Sjf),
+        ("SJF", PolicyKind::Sjf(Sjf::PAPER)),
         ("RR", PolicyKind::Rr(Rr::default())),
         ("RR-SJF", PolicyKind::RrSjf(RrSjf::default())),
     ]

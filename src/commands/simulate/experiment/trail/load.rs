@@ -1,7 +1,7 @@
 //! Latency and TTFT against the arrival rate.
 
 use trail_runtime::engine::PolicyKind;
-use trail_scheduler::policies::Trail;
+use trail_scheduler::policies::{Sjf, Trail};
 
 use super::super::curves::{LATENCY, MEDIAN_LATENCY, MEDIAN_TTFT, TTFT, against_x, at};
 use super::super::{Experiment, Finding, Measured, Trial, ratios};
@@ -26,7 +26,7 @@ const RELEASE_REQUESTS: usize = 1000;
 type Policies<'a> = &'a [(&'a str, PolicyKind)];
 
 fn sjf() -> (&'static str, PolicyKind) {
-    ("sjf", PolicyKind::Sjf)
+    ("sjf", PolicyKind::Sjf(Sjf::PAPER))
 }
 
 fn trail_bert() -> (&'static str, PolicyKind) {
