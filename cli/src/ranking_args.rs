@@ -8,7 +8,9 @@ use crate::count::count_u32;
 /// Options of the rank under `trail`, `trail-auto` and `gittins`; `sjf` and `po` have the bound,
 /// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`].
 #[derive(Args, Clone, Copy, Debug, Default)]
-#[command(next_help_heading = "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)")]
+#[command(
+    next_help_heading = "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)"
+)]
 pub(crate) struct RankingArgs {
     /// The paper's rank: the likeliest bin as the first prediction and none of the options below;
     /// on the engine also the filter over bins, and recomputed victims unless --preemption names

@@ -136,6 +136,12 @@ impl Scheduler {
         self.trusts_predictions
     }
 
+    /// True while only the first request of a plan may evict another
+    /// ([`SchedulerConfig::max_recompute`]).
+    pub fn is_braked(&self) -> bool {
+        self.brake.holds()
+    }
+
     /// The request's rank.
     pub(crate) fn key(&self, idx: RequestIdx) -> Key {
         rank(&*self.policy, &self.requests[idx], self.trusts_predictions)

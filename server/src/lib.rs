@@ -39,6 +39,7 @@ mod shutdown;
 mod signals;
 mod state;
 mod submit;
+mod thrash_watch;
 mod timed_stream;
 mod timeouts;
 mod unsupported;
@@ -92,6 +93,7 @@ pub fn run(
         signals.begin_serving();
         listening(address)?;
         tokio::spawn(state.body_limits.clone().release_memory());
+        tokio::spawn(thrash_watch::run(state.clone()));
         let is_loopback = address.ip().to_canonical().is_loopback();
         if !is_loopback {
             notice("warning: every machine that reaches this address can use the server");

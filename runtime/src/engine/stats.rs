@@ -24,6 +24,7 @@ pub(super) struct Counters {
     pub(super) prompt_tokens: AtomicU64,
     pub(super) generated_tokens: AtomicU64,
     pub(super) recomputed_tokens: AtomicU64,
+    pub(super) braked_steps: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) swaps_out: AtomicU64,
@@ -120,6 +121,7 @@ impl Counters {
             prompt_tokens: get(&self.prompt_tokens),
             generated_tokens: get(&self.generated_tokens),
             recomputed_tokens: get(&self.recomputed_tokens),
+            braked_steps: get(&self.braked_steps),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
             swaps_out: get(&self.swaps_out),
@@ -168,6 +170,10 @@ pub struct Stats {
     pub generated_tokens: u64,
     /// Tokens whose KV was recomputed after an eviction.
     pub recomputed_tokens: u64,
+    /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
+    ///
+    /// [`SchedulerConfig::max_recompute`]: trail_scheduler::SchedulerConfig::max_recompute
+    pub braked_steps: u64,
     /// Times a running request lost its place in the batch.
     pub preemptions: u64,
     /// Times a request's KV blocks were taken from it.

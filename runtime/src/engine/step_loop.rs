@@ -161,6 +161,7 @@ impl StepLoop {
         add(&counters.swaps_out, plan.swap_out.len() as u64);
         add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
+        add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
     }
 

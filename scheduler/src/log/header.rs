@@ -158,10 +158,9 @@ mod tests {
     #[test]
     fn options_of_the_rank_come_back_and_older_logs_had_none() {
         let ranking = Ranking { express: 0.25, ..Ranking::DEFAULT };
-        for policy in [
-            PolicyKind::Sjf(Sjf { ranking }),
-            PolicyKind::Po(Po { perception_tokens: 7, ranking }),
-        ] {
+        for policy in
+            [PolicyKind::Sjf(Sjf { ranking }), PolicyKind::Po(Po { perception_tokens: 7, ranking })]
+        {
             let config = SchedulerConfig { max_recompute: 0.5, ..SchedulerConfig::default() };
             let header = LogHeader { config, policy, max_gap_s: 0.0 };
             let line = header.line();

@@ -17,7 +17,9 @@ impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match *self {
-            PolicyKind::Fcfs | PolicyKind::Sjf(_) | PolicyKind::Oracle(Oracle { c: None }) => Ok(()),
+            PolicyKind::Fcfs | PolicyKind::Sjf(_) | PolicyKind::Oracle(Oracle { c: None }) => {
+                Ok(())
+            }
             PolicyKind::Trail(Trail { c, .. })
             | PolicyKind::TrailAuto(TrailAuto { trail: Trail { c, .. } })
             | PolicyKind::Gittins(Gittins { trail: Trail { c, .. } })
