@@ -1,8 +1,8 @@
 //! Definitions that every crate of the workspace shares, without dependencies but the optional
 //! hwloc: CPU instruction sets ([`isa`]) and their vector registers ([`simd`]), cores and NUMA
 //! nodes ([`topology`]), memory that can be used ([`memory`]), the heap's free pages ([`heap`]),
-//! text of others within messages ([`quote`]) and on terminals ([`mod@printable`]), seeded random
-//! numbers ([`rng`]) and statistics of samples ([`stats`]).
+//! files read up to a bound ([`read`]), text of others within messages ([`quote`]) and on terminals
+//! ([`mod@printable`]), seeded random numbers ([`rng`]) and statistics of samples ([`stats`]).
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -12,6 +12,7 @@ pub mod kendall;
 pub mod memory;
 pub mod printable;
 pub mod quote;
+pub mod read;
 pub mod rng;
 pub mod simd;
 pub mod stats;
