@@ -1,4 +1,5 @@
-//! Signals: SIGINT as a flag, so that a long computation stops and prints what there is, and others.
+//! Signals: SIGINT as a flag, so that a long computation stops and prints what there is, and
+//! handlers of others.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ pub fn on_signals<const N: usize>(
 
 /// Takes its effect from the signal `kind`.
 pub fn disarm(kind: SignalKind) -> Result<(), Error> {
-    // Its handler stays when nobody listens any more.
+    // Its handler stays when no thread listens any more.
     register([kind]).map(drop)
 }
 

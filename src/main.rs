@@ -25,7 +25,7 @@ use trail_cli::flush_notices;
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // Beyond `ulimit -f` a write fails with its error, instead of ending the process without a word.
+    // Beyond `ulimit -f` a write fails with its error, instead of ending the process in silence.
     let _ = interrupt::disarm(SignalKind::from_raw(Signal::XFSZ.as_raw()));
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let outcome = cli::parse(&arguments).and_then(|cli| Ok(commands::run(cli)?));

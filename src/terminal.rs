@@ -1,5 +1,5 @@
-//! What the program changes of the terminal: its modes, and the scrolling region while its last
-//! line is in use.
+//! State of the terminal that the program changes: its modes, and the scrolling region while its
+//! last line is in use.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -66,7 +66,7 @@ pub fn exit(code: i32) -> ! {
             }
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
         }
-        // Kept locked: nobody draws any more.
+        // Kept locked: no thread draws any more.
         std::mem::forget(state);
         let _ = sender.send(());
     };

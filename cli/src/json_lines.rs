@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use serde::de::IgnoredAny;
-use trail_platform::read::read_at_most;
+use trail_platform::read::read_up_to;
 
 use crate::notice::notice;
 
@@ -14,7 +14,7 @@ const MAX_MIB: u64 = 1024;
 /// The text of the file at `path`. A last line without its end, that stops in the middle of a value
 /// (a full disk, a program that was killed), is left out with a warning.
 pub fn read_json_lines(path: &Path) -> io::Result<String> {
-    let mut bytes = read_at_most(path, MAX_MIB)?;
+    let mut bytes = read_up_to(path, MAX_MIB)?;
     let last = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if is_torn(&bytes[last..]) {
         let lines = bytes[..last].iter().filter(|byte| **byte == b'\n').count();

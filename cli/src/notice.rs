@@ -27,8 +27,9 @@ static QUEUE: OnceLock<SyncSender<Entry>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes one line to stderr. Names, paths and messages of others may be in it: control characters
-/// are escaped, line feeds too. Unlike `eprintln!` it does not panic when stderr is closed: a missing
-/// reader is no reason to stop. After [`queue_notices`] it does not wait for the reader either.
+/// are escaped, line feeds too. Unlike `eprintln!` it does not panic when stderr is closed: a
+/// missing reader is no reason to stop. After [`queue_notices`] it does not wait for the reader
+/// either.
 pub fn notice(line: impl Display) {
     let line = printable_line(&line.to_string()).into_owned();
     match QUEUE.get() {

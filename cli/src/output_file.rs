@@ -71,7 +71,7 @@ impl OutputFile {
     }
 }
 
-/// Options for a file with prompts or answers: nobody but its owner can read a new one.
+/// Options for a file with prompts or answers: a new one can be read by its owner alone.
 pub fn private() -> OpenOptions {
     let mut options = File::options();
     #[cfg(unix)]

@@ -6,7 +6,7 @@ mod record;
 use std::ops::ControlFlow;
 
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
-use trail_platform::read::take_at_most;
+use trail_platform::read::take_up_to;
 
 use crate::answer;
 pub use args::GenerateArgs;
@@ -70,7 +70,7 @@ fn prompt(setup: &Setup, args: &GenerateArgs) -> Result<Vec<u32>, Error> {
 
 /// Reads stdin to its end as UTF-8.
 fn stdin() -> Result<String, Error> {
-    let bytes = take_at_most(std::io::stdin(), MAX_PROMPT_MIB)
+    let bytes = take_up_to(std::io::stdin(), MAX_PROMPT_MIB)
         .map_err(|error| Error::failed(format!("cannot read the prompt from stdin: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

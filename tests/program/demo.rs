@@ -95,7 +95,7 @@ fn what_cannot_run_is_refused_before_anything_runs() {
     };
     refused(&["--load", "0"], 2, "0.001 to 1000, or burst");
     refused(&["--load", "1e-300"], 2, "0.001 to 1000, or burst");
-    refused(&["--record", "/dev/full"], 2, "--record /dev/full: each policy has a log of its own");
+    refused(&["--record", "/dev/full"], 2, "--record /dev/full: each policy has its own log");
     refused(&["--step-cost", "/nonexistent"], 2, "/nonexistent");
     refused(&["--prompts", "100000"], 2, "--prompts");
     refused(&["--out", "/dev/null/x"], 1, "choose another path");

@@ -19,6 +19,7 @@ mod gguf_file;
 mod hub;
 mod inspect;
 mod mapped_file;
+mod messages;
 mod options;
 mod predictor;
 mod probe;

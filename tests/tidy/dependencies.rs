@@ -12,7 +12,7 @@ use crate::Violation;
 /// The workspaces' lock files.
 const LOCKS: [&str; 3] = ["Cargo.lock", "tests/fuzz/Cargo.lock", "deploy/dynamo/Cargo.lock"];
 
-/// What is read of `deny.toml`.
+/// The parts of `deny.toml` that are compared.
 #[derive(Deserialize)]
 struct Rules {
     licenses: Licenses,
@@ -56,7 +56,7 @@ struct Locked {
     source: Option<String>,
 }
 
-/// What is read of `cargo metadata`.
+/// The parts of `cargo metadata` that are compared.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_licence_that_is_not_allowed_and_one_that_nobody_uses_are_found() {
+    fn a_licence_that_is_not_allowed_and_one_without_a_crate_are_found() {
         let package = |license: &str| Package {
             name: "a".into(),
             license: Some(license.into()),

@@ -55,11 +55,7 @@ impl Checksum {
 }
 
 /// `hash` continued with the content of `file`.
-fn digest(
-    mut hash: impl Update + FixedOutput,
-    mut file: File,
-    bar: &ProgressBar,
-) -> io::Result<String> {
+fn digest(mut hash: impl FixedOutput, mut file: File, bar: &ProgressBar) -> io::Result<String> {
     let mut piece = vec![0; PIECE];
     loop {
         match file.read(&mut piece)? {

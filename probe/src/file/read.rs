@@ -7,7 +7,7 @@ use std::path::Path;
 use half::bf16;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use trail_platform::read::read_at_most;
+use trail_platform::read::read_up_to;
 
 use crate::bins::{Bins, MAX_BINS, MAX_TOKENS};
 use crate::error::Error;
@@ -35,7 +35,7 @@ pub(crate) struct Reader<'a> {
 /// The contents of the file at `path`, and its name for errors.
 pub(crate) fn read_file(path: &Path) -> Result<(Vec<u8>, String), Error> {
     let name = path.display().to_string();
-    match read_at_most(path, MAX_MIB) {
+    match read_up_to(path, MAX_MIB) {
         Ok(bytes) => Ok((bytes, name)),
         Err(cause) => Err(Error::Io { file: name, cause }),
     }

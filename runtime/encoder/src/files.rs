@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use trail_platform::read::read_at_most;
+use trail_platform::read::read_up_to;
 
 use crate::error::EncoderError;
 
@@ -41,7 +41,7 @@ impl Files {
     /// Reads the files of `folder`.
     pub(crate) fn read(folder: &Path) -> Result<Files, EncoderError> {
         let needed = |name: &str, max_mib| {
-            read_at_most(&folder.join(name), max_mib).map_err(|error| {
+            read_up_to(&folder.join(name), max_mib).map_err(|error| {
                 EncoderError::of(
                     &folder.join(name),
                     format!(
@@ -51,7 +51,7 @@ impl Files {
                 )
             })
         };
-        let sentence = match read_at_most(&folder.join(SENTENCE), MAX_JSON_MIB) {
+        let sentence = match read_up_to(&folder.join(SENTENCE), MAX_JSON_MIB) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(EncoderError::of(&folder.join(SENTENCE), error.to_string())),

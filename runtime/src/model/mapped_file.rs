@@ -47,7 +47,7 @@ mod sigbus {
 
     /// Mappings that are named at once; a model of 400 B parameters has 200 files.
     const MAX_NAMED: usize = 512;
-    /// Bytes of a name, of which the end is kept.
+    /// Bytes of a name; a longer one is kept by its end.
     const MAX_NAME: usize = 200;
 
     /// The parts of the line around the name.
@@ -73,7 +73,7 @@ mod sigbus {
         }
     }; MAX_NAMED];
 
-    /// What SIGBUS did before, for the handler; null until it is known, and once it is restored.
+    /// Action of SIGBUS before, for the handler; null until it is known, and once it is restored.
     static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
     static INSTALL: Once = Once::new();
 
@@ -110,7 +110,7 @@ mod sigbus {
 
     fn install() {
         let mut previous = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: `sigaction` is a struct of integers and a set of them, of which all zeros is a
+        // SAFETY: `sigaction` has integers and a set of integers as members, and all zeros is a
         // value: no flags, no signal blocked. The handler has the type that SA_SIGINFO asks for,
         // and calls what is safe in a handler alone. SA_ONSTACK: as the standard library's own.
         let installed = unsafe {

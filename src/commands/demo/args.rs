@@ -109,7 +109,7 @@ impl DemoArgs {
         let traces = traces.transpose()?;
         if let Some(path) = self.record.as_ref().filter(|path| path.exists() && !path.is_file()) {
             return Err(Error::usage(format!(
-                "--record {}: each policy has a log of its own, FILE.POLICY.jsonl, and this is no \
+                "--record {}: each policy has its own log, FILE.POLICY.jsonl, and this is no \
                  file: choose another name",
                 path.display()
             )));

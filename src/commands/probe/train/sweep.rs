@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use trail_cli::{Error, notice};
-use trail_platform::read::read_at_most;
+use trail_platform::read::read_up_to;
 use trail_probe::TapLayers;
 use trail_training::{Trainer, state};
 
@@ -51,7 +51,7 @@ impl<'a> Sweep<'a> {
             return Ok(sweep);
         }
         let name = sweep.file.display().to_string();
-        let bytes = read_at_most(&sweep.file, MAX_STATE_MIB)
+        let bytes = read_up_to(&sweep.file, MAX_STATE_MIB)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let named = sweep.trainings.iter_mut().map(|of| (of.name(), &mut of.trainer));
         state::restore(&mut named.collect::<Vec<_>>(), &bytes, &sweep.key).map_err(|why| {
