@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// Stdout, or stderr or nothing where a JSON object is printed on stdout at the end.
 ///
-/// A terminal gets the text of a model or a file as [`printable`]; a pipe or a file, as it is.
+/// A terminal gets the text of a model or a file as [`printable()`]; a pipe or a file, as it is.
 pub struct Output {
     stream: Option<Box<dyn Write>>,
     is_terminal: bool,
