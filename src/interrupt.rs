@@ -1,12 +1,16 @@
-//! SIGINT as a flag: a long computation stops and prints what there is.
+//! Signals: SIGINT as a flag, so that a long computation stops and prints what there is, and
+//! handlers of others.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use trail_cli::Error;
 
-use crate::scroll_region;
+use crate::terminal;
 
 /// Exit code of a process that SIGINT ended.
 const INTERRUPTED: i32 = 130;
@@ -18,26 +22,13 @@ pub struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Installs the handler; from here on the first SIGINT does not end the process.
     pub fn listen() -> Result<Interrupt, Error> {
-        let failed = |error| Error::failed(format!("cannot wait for signals: {error}"));
         let flag = Interrupt(Arc::new(AtomicBool::new(false)));
         let set = flag.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(failed)?;
-        // Before this returns: a line editor saves the handler that it finds, and restores it.
-        let signals = {
-            let _context = runtime.enter();
-            signal(SignalKind::interrupt())
-        };
-        let mut signals = signals.map_err(failed)?;
-        let thread = std::thread::Builder::new().name("interrupt".into());
-        let wait = async move {
-            while signals.recv().await.is_some() {
-                if set.0.swap(true, Ordering::Relaxed) {
-                    scroll_region::exit(INTERRUPTED);
-                }
+        on_signals([SignalKind::interrupt()], move |_| {
+            if set.0.swap(true, Ordering::Relaxed) {
+                terminal::exit(INTERRUPTED);
             }
-        };
-        thread.spawn(move || runtime.block_on(wait)).map_err(failed)?;
+        })?;
         Ok(flag)
     }
 
@@ -50,4 +41,45 @@ impl Interrupt {
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
+}
+
+/// Lets a thread call `act` for each signal of `kinds`, in place of what they do otherwise.
+pub fn on_signals<const N: usize>(
+    kinds: [SignalKind; N],
+    mut act: impl FnMut(SignalKind) + Send + 'static,
+) -> Result<(), Error> {
+    let (runtime, mut signals) = register(kinds)?;
+    let wait = poll_fn(move |context| {
+        for (kind, signal) in kinds.iter().zip(&mut signals) {
+            while let Poll::Ready(Some(())) = signal.poll_recv(context) {
+                act(*kind);
+            }
+        }
+        Poll::<()>::Pending
+    });
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(move || runtime.block_on(wait)).map_err(failed)?;
+    Ok(())
+}
+
+/// Takes its effect from the signal `kind`.
+pub fn disarm(kind: SignalKind) -> Result<(), Error> {
+    // Its handler stays when no thread listens any more.
+    register([kind]).map(drop)
+}
+
+/// Installs the handlers. Before this returns: a line editor saves the handler that it finds, and
+/// restores it.
+fn register<const N: usize>(kinds: [SignalKind; N]) -> Result<(Runtime, Vec<Signal>), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
+    let signals = {
+        let _context = runtime.enter();
+        kinds.into_iter().map(signal).collect::<Result<_, _>>()
+    };
+    Ok((runtime, signals.map_err(failed)?))
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::failed(format!("cannot wait for signals: {error}"))
 }

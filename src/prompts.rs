@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use trail_cli::{Error, Setup};
+use trail_cli::{Error, Setup, read_json_lines};
+use trail_platform::quote::quote;
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Request, SamplingParams};
 
@@ -32,7 +33,7 @@ impl Prompt {
 
 /// Reads all prompts of the file at `path`, which `option` names.
 pub fn read(path: &Path, option: &str) -> Result<Vec<Prompt>, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_json_lines(path).map_err(|error| {
         Error::usage(format!(
             "cannot read the prompts {}: {error}; give a file with {option}, one JSON object a line",
             path.display()
@@ -42,9 +43,10 @@ pub fn read(path: &Path, option: &str) -> Result<Vec<Prompt>, Error> {
     let prompt = |(number, line)| {
         serde_json::from_str(line).map_err(|error| {
             Error::usage(format!(
-                "{} line {}: {error}; expected {{\"prompt\":..}}, with a \"seed\" if it has one",
+                "{} line {}: {}; expected {{\"prompt\":..}}, with a \"seed\" if it has one",
                 path.display(),
-                number + 1
+                number + 1,
+                quote(&serde_json::Error::to_string(&error))
             ))
         })
     };

@@ -7,11 +7,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::{Error, count};
+use trail_platform::read::read_text;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward};
 use trail_runtime::model::Dtype;
 
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
+
+/// Largest text, MiB.
+const MAX_TEXT_MIB: u64 = 1024;
 
 /// Options of `bench accuracy`.
 #[derive(Args, Clone, Debug)]
@@ -99,7 +103,7 @@ fn sequences(args: &AccuracyArgs, bench: &BenchModel) -> Result<Vec<Vec<u32>>, E
         let longest = bench.model.config.max_context;
         return Err(Error::usage(format!("--tokens: the model's context is {longest}")));
     }
-    let text = fs::read_to_string(&args.text)
+    let text = read_text(&args.text, MAX_TEXT_MIB)
         .map_err(|error| Error::usage(format!("--text {shown}: {error}")))?;
     let ids = bench.encode(&text)?;
     let (needed, found) = (args.sequences * args.tokens, ids.len());

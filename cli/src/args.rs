@@ -94,7 +94,10 @@ impl FromStr for Device {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "auto" => Ok(Device::Auto),
-            name => name.parse().map(Device::Named),
+            name => name
+                .parse()
+                .map(Device::Named)
+                .map_err(|_| "choose cpu, cuda, cuda:NUMBER or auto".to_owned()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use trail_platform::printable_line;
 use trail_runtime::engine::{BuildError, SubmitError};
 use trail_runtime::model::LoadError;
 use trail_runtime::text::{ChatError, EncodeError};
@@ -43,7 +44,7 @@ impl fmt::Display for Error {
         // Quoted paths and system errors may contain line breaks; the message must be one line.
         for (index, line) in self.message.lines().enumerate() {
             let separator = if index == 0 { "" } else { " " };
-            write!(f, "{separator}{}", line.trim())?;
+            write!(f, "{separator}{}", printable_line(line.trim()))?;
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_message_of_several_lines_is_shown_as_one() {
-        assert_eq!(Error::failed("a\n  b\n").to_string(), "a b");
+        assert_eq!(Error::failed("a\n  b\u{1b}\n").to_string(), "a b\\u{1b}");
         assert_eq!((Error::failed("").code(), Error::usage("").code()), (1, 2));
     }
 }

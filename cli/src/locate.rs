@@ -23,12 +23,24 @@ pub(crate) fn model(asked: Option<&Path>) -> Result<ModelPath, Error> {
         return demo_model().map(|path| ModelPath { name: name_of(&path), path });
     };
     match HubReference::of_path(asked) {
+        None if !asked.exists() && is_name_on_the_hub(asked) => {
+            let name = asked.display();
+            Err(Error::usage(format!(
+                "there is no file or folder {name}: give --model hf:{name} for the model of this \
+                 name on the Hugging Face hub"
+            )))
+        }
         None => Ok(ModelPath { path: asked.to_path_buf(), name: name_of(asked) }),
         Some(model) => {
             let model = model.map_err(Error::usage)?;
             Ok(ModelPath { path: hub::locate(&model)?, name: model.repository })
         }
     }
+}
+
+/// True for `OWNER/NAME`.
+fn is_name_on_the_hub(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| !name.contains(':') && name.parse::<HubReference>().is_ok())
 }
 
 /// The folder of the bundled demo model.

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::thread;
 use std::time::{Duration, Instant};
 
+use trail_platform::printable_line;
+
 use crate::error::Error;
 
 /// Lines that wait for a reader of stderr.
@@ -24,14 +26,17 @@ enum Entry {
 static QUEUE: OnceLock<SyncSender<Entry>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Writes one line to stderr. Unlike `eprintln!` it does not panic when stderr is closed: a missing
-/// reader is no reason to stop. After [`queue_notices`] it does not wait for the reader either.
+/// Writes one line to stderr. Names, paths and messages of others may be in it: control characters
+/// are escaped, line feeds too. Unlike `eprintln!` it does not panic when stderr is closed: a
+/// missing reader is no reason to stop. After [`queue_notices`] it does not wait for the reader
+/// either.
 pub fn notice(line: impl Display) {
+    let line = printable_line(&line.to_string()).into_owned();
     match QUEUE.get() {
-        None => write(&line),
-        Some(queue) => match queue.try_send(Entry::Line(line.to_string())) {
+        None => write(line),
+        Some(queue) => match queue.try_send(Entry::Line(line)) {
             Err(TrySendError::Full(_)) => drop(DROPPED.fetch_add(1, Ordering::Relaxed)),
-            Err(TrySendError::Disconnected(Entry::Line(line))) => write(&line),
+            Err(TrySendError::Disconnected(Entry::Line(line))) => write(line),
             Ok(()) | Err(TrySendError::Disconnected(Entry::Flush(_))) => {}
         },
     }
@@ -73,20 +78,26 @@ pub fn flush_notices(limit: Duration) {
 fn write_all(entries: &Receiver<Entry>) {
     let mut reported = 0;
     for entry in entries {
-        if let Entry::Line(line) = &entry {
-            write(line);
-        }
+        let flushed = match entry {
+            Entry::Line(line) => {
+                write(line);
+                None
+            }
+            Entry::Flush(written) => Some(written),
+        };
         let dropped = dropped_notices();
         if dropped > reported {
-            write(&format_args!("warning: {} lines were dropped here", dropped - reported));
+            write(format!("warning: {} lines were dropped here", dropped - reported));
             reported = dropped;
         }
-        if let Entry::Flush(written) = entry {
+        if let Some(written) = flushed {
             let _ = written.send(());
         }
     }
 }
 
-fn write(line: &dyn Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+/// Writes a line at once: other processes may write to the same log.
+fn write(mut line: String) {
+    line.push('\n');
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

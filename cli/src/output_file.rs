@@ -1,7 +1,7 @@
 //! Files in which a command leaves its results.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -14,13 +14,23 @@ pub const GENERATOR: &str = "generator";
 #[derive(Clone, Debug)]
 pub struct OutputFile {
     path: PathBuf,
+    options: OpenOptions,
 }
 
 impl OutputFile {
     /// Claims `path`, whose folder is created. A file that is there must be empty or the result of
     /// an earlier run ([`generator`]), unless `force`.
     pub fn claim(path: PathBuf, force: bool) -> Result<OutputFile, Error> {
-        let file = OutputFile { path };
+        OutputFile { path, options: File::options() }.claimed(force)
+    }
+
+    /// Claims `path` like [`claim`](Self::claim), for prompts or answers: see [`private`].
+    pub fn claim_private(path: PathBuf, force: bool) -> Result<OutputFile, Error> {
+        OutputFile { path, options: private() }.claimed(force)
+    }
+
+    fn claimed(self, force: bool) -> Result<OutputFile, Error> {
+        let file = self;
         let name = file.path.display();
         match ends(&file.path) {
             Ok(bytes) if force || bytes.is_empty() || is_generated(&bytes) => {}
@@ -36,7 +46,7 @@ impl OutputFile {
         let folder = file.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         folder
             .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| File::options().append(true).create(true).open(&file.path))
+            .and_then(|()| file.options.clone().append(true).create(true).open(&file.path))
             .map_err(|error| file.unwritable(error))?;
         Ok(file)
     }
@@ -48,13 +58,25 @@ impl OutputFile {
 
     /// Replaces the content.
     pub fn write(&self, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
-        fs::write(&self.path, content).map_err(|error| self.unwritable(error))
+        let mut options = self.options.clone();
+        let opened = options.write(true).create(true).truncate(true).open(&self.path);
+        opened
+            .and_then(|mut file| file.write_all(content.as_ref()))
+            .map_err(|error| self.unwritable(error))
     }
 
     fn unwritable(&self, error: std::io::Error) -> Error {
         let name = self.path.display();
         Error::failed(format!("cannot write {name}: {error}; choose another path"))
     }
+}
+
+/// Options for a file with prompts or answers: a new one can be read by its owner alone.
+pub fn private() -> OpenOptions {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 /// The value of [`GENERATOR`] in results of `command`.
@@ -81,7 +103,7 @@ fn ends(path: &Path) -> std::io::Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     let (mut file, mut bytes) = (File::open(path)?, Vec::new());
-    file.by_ref().take(HEAD_BYTES).read_to_end(&mut bytes)?;
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut bytes)?;
     let rest = metadata.len().saturating_sub(HEAD_BYTES).min(TAIL_BYTES);
     file.seek(SeekFrom::Start(metadata.len() - rest))?;
     file.take(rest).read_to_end(&mut bytes)?;
@@ -149,5 +171,17 @@ mod tests {
             assert_eq!(error.code(), 1, "{error}");
             assert!(error.to_string().starts_with("cannot write "), "{error}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_file_with_prompts_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("trail-private-{}", std::process::id()));
+        let file = OutputFile::claim_private(path.clone(), false).expect("nothing is there");
+        file.write("hi").expect("written");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+        fs::remove_file(path).expect("the test's own file");
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use trail_platform::printable_line;
 use trail_runtime::backend::Progress;
 
 /// Returns a callback that shows one bar per stage: bytes and their rate for the weights, counts
@@ -26,7 +27,7 @@ pub(crate) fn reporter() -> impl FnMut(Progress) {
 pub(crate) fn bytes(what: String, total: u64) -> ProgressBar {
     let template =
         "{msg:24!} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
-    bar(what.into(), total, template)
+    bar(printable_line(&what).into_owned().into(), total, template)
 }
 
 fn new(what: &'static str, total: u64) -> ProgressBar {

@@ -1,8 +1,8 @@
 //! Definitions that every crate of the workspace shares, without dependencies but the optional
 //! hwloc: CPU instruction sets ([`isa`]) and their vector registers ([`simd`]), cores and NUMA
 //! nodes ([`topology`]), memory that can be used ([`memory`]), the heap's free pages ([`heap`]),
-//! text of files within messages ([`quote`]), seeded random numbers ([`rng`]) and statistics of
-//! samples ([`stats`]).
+//! files read up to a bound ([`read`]), text of others within messages ([`quote`]) and on terminals
+//! ([`mod@printable`]), seeded random numbers ([`rng`]) and statistics of samples ([`stats`]).
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -10,7 +10,9 @@ pub mod heap;
 pub mod isa;
 pub mod kendall;
 pub mod memory;
+pub mod printable;
 pub mod quote;
+pub mod read;
 pub mod rng;
 pub mod simd;
 pub mod stats;
@@ -18,6 +20,7 @@ pub mod topology;
 
 pub use isa::Isa;
 pub use memory::Memory;
+pub use printable::{printable, printable_line};
 pub use rng::Rng;
 pub use topology::{Cpu, Topology};
 

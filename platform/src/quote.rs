@@ -1,5 +1,7 @@
 //! Text of untrusted files within messages of one line.
 
+use crate::printable::printable_line;
+
 /// Most characters that [`quote`] returns of a text.
 const MAX_QUOTED: usize = 160;
 
@@ -13,17 +15,9 @@ pub fn quote(text: &str) -> String {
     line
 }
 
-/// Returns `text` with control characters escaped, such as a line break as `\n`.
+/// Returns `text` on one line; see [`printable_line`].
 pub fn escape(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line
+    printable_line(text).into_owned()
 }
 
 #[cfg(test)]
@@ -32,7 +26,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped_and_long_texts_are_cut() {
-        assert_eq!(escape("a\nb\u{1b}[2Jä"), "a\\nb\\u{1b}[2Jä");
+        assert_eq!(escape("a\nb\u{1b}[2Jä\u{202e}"), "a\\nb\\u{1b}[2Jä\\u{202e}");
         assert_eq!(quote(&"x".repeat(MAX_QUOTED)), "x".repeat(MAX_QUOTED));
         assert_eq!(quote(&"ä".repeat(MAX_QUOTED + 1)), "ä".repeat(MAX_QUOTED) + "...");
     }

@@ -4,6 +4,7 @@ mod options_file;
 mod scope;
 
 use std::ffi::OsString;
+use std::io::{ErrorKind as IoErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -105,6 +106,8 @@ pub enum Exit {
     Incomplete(clap::Error),
     /// Bad arguments, or a command that failed.
     Failed(Error),
+    /// Arguments that cannot be parsed, with the parser's tip if it has one.
+    Refused(Error, Option<String>),
 }
 
 impl From<Error> for Exit {
@@ -118,10 +121,20 @@ impl Exit {
     pub fn report(self, arguments: &[OsString]) -> ExitCode {
         match self {
             Exit::Requested(text) | Exit::Incomplete(text) => {
-                let code = text.exit_code();
-                // A closed stdout or stderr is no error: nothing is left to print.
-                let _ = text.print();
-                ExitCode::from(code as u8)
+                let printed = text.print().and_then(|()| std::io::stdout().flush());
+                match printed {
+                    // A reader that has gone needs no more.
+                    Err(error) if error.kind() != IoErrorKind::BrokenPipe => {
+                        notice(format_args!("error: cannot write the help: {error}"));
+                        ExitCode::FAILURE
+                    }
+                    _ => ExitCode::from(text.exit_code() as u8),
+                }
+            }
+            Exit::Refused(error, tip) => {
+                let code = Exit::Failed(error).report(arguments);
+                tip.iter().for_each(notice);
+                code
             }
             Exit::Failed(error) => {
                 notice(message(&error, arguments));
@@ -172,21 +185,38 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, Exit> {
     let matches = matches.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Exit::Incomplete(error),
         _ if !error.use_stderr() => Exit::Requested(error),
-        _ => Exit::Failed(Error::usage(refusal(&error, &arguments))),
+        _ => refusal(&error, &arguments),
     })?;
     scope::check(&matches)?;
     Cli::from_arg_matches(&matches).map_err(|error| Error::usage(error.to_string()).into())
 }
 
-/// The parser's `error` in a line; an option of other commands is named as theirs.
-fn refusal(error: &clap::Error, arguments: &[OsString]) -> String {
-    let unknown = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => option,
-        _ => return one_line(&error.to_string()),
+/// The parser's `error`; an option of other commands is named as theirs.
+fn refusal(error: &clap::Error, arguments: &[OsString]) -> Exit {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
     };
     let command = command(arguments);
     let path: Vec<&str> = command.split(' ').skip(1).collect();
-    scope::of_others(unknown, &path).unwrap_or_else(|| one_line(&error.to_string()))
+    let tip = match (error.kind(), text(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(unknown)) => {
+            if let Some(message) = scope::of_others(unknown, &path) {
+                return Exit::Failed(Error::usage(message));
+            }
+            match path[..] {
+                ["generate"] if !unknown.starts_with('-') => Some("give the text by --prompt TEXT"),
+                _ if unknown == "-v" => Some("--version prints the version, --verbose is of serve"),
+                _ => None,
+            }
+        }
+        (ErrorKind::InvalidSubcommand, _) => text(ContextKind::InvalidSubcommand)
+            .filter(|name| *name == "version")
+            .map(|_| "--version prints the version"),
+        _ => None,
+    };
+    let (message, parsers_tip) = message_and_tip(&error.to_string());
+    Exit::Refused(Error::usage(message), tip.map(|tip| format!("tip: {tip}")).or(parsers_tip))
 }
 
 /// The help with the options of experts, if the arguments ask for it.
@@ -202,12 +232,20 @@ fn help_of_experts(arguments: &[OsString]) -> Option<clap::Error> {
     result.err().filter(|error| error.kind() == ErrorKind::DisplayHelp)
 }
 
-/// Returns clap's message without its usage text and its own `error:`.
-fn one_line(message: &str) -> String {
+/// Returns clap's message without its usage text and its own `error:`, and its tip, in a line each.
+fn message_and_tip(message: &str) -> (String, Option<String>) {
     let text = message.strip_prefix("error: ").unwrap_or(message);
     let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
     let lines = text.lines().map(str::trim).take_while(is_message).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join(" ")
+    let lines: Vec<&str> = lines.collect();
+    let tip = lines.iter().position(|line| line.starts_with("tip: ")).unwrap_or(lines.len());
+    let (message, tip) = (lines[..tip].join(" "), lines[tip..].join(" "));
+    (message, Some(tip).filter(|tip| !tip.is_empty()))
+}
+
+/// Returns clap's message without its usage text, its own `error:` and its tip.
+fn one_line(message: &str) -> String {
+    message_and_tip(message).0
 }
 
 /// Returns the program with the subcommands of `arguments`, such as `trail-rt bench decode`, as far
@@ -235,7 +273,7 @@ mod tests {
         let arguments = of(arguments);
         let taken = parse(&arguments).and_then(|mut cli| Ok(cli.take_command()?));
         taken.map_err(|exit| match exit {
-            Exit::Failed(error) => message(&error, &arguments),
+            Exit::Failed(error) | Exit::Refused(error, _) => message(&error, &arguments),
             Exit::Requested(_) | Exit::Incomplete(_) => "help".into(),
         })
     }

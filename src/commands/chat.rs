@@ -22,6 +22,7 @@ use trail_runtime::text::{ChatMessage, ChatOptions, Tokenizer};
 
 use crate::answer;
 use crate::interrupt::Interrupt;
+use crate::terminal;
 use answer_stats::AnswerStats;
 pub use args::ChatArgs;
 use conversation::Conversation;
@@ -48,6 +49,7 @@ pub fn run(
 ) -> Result<(), Error> {
     let setup = Setup::load(model)?;
     let mut chat = Chat::new(&setup, engine, args, json)?;
+    terminal::restore_on_signals()?;
     let mut reader = Reader::new()?;
     if reader.is_terminal() {
         let context = chat.context;
@@ -130,7 +132,7 @@ impl<'a> Chat<'a> {
                 let message = message.to_owned();
                 return self.answer(turn, message);
             }
-            Input::Help => notice(HELP),
+            Input::Help => HELP.lines().for_each(notice),
             Input::System(text) => self.conversation.set_system(text),
             Input::Clear => self.conversation.clear(),
             Input::Save { path, force } => self.save(path, force)?,
@@ -225,7 +227,14 @@ impl<'a> Chat<'a> {
     }
 
     fn save(&self, path: PathBuf, force: bool) -> Result<(), Error> {
-        let file = OutputFile::claim(path, force)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+            return Err(Error::usage(format!(
+                "there is no folder {}: make it first, or correct the path",
+                folder.display()
+            )));
+        }
+        let file = OutputFile::claim_private(path, force)?;
         file.write(&format!("{:#}\n", self.json()))?;
         notice(format_args!("(saved: {})", file.path().display()));
         Ok(())

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trail_cli::machine;
 use trail_cli::{Device, Error, Output};
 use trail_platform::topology::ranges;
-use trail_platform::{Memory, Topology};
+use trail_platform::{Memory, Topology, printable_line};
 use trail_ptx::Target;
 use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
@@ -16,7 +16,7 @@ pub fn run(json: bool) -> Result<(), Error> {
     let mut output = Output::stdout();
     match json {
         true => output.line(&report.json().to_string()),
-        false => report.lines().iter().try_for_each(|line| output.line(line)),
+        false => report.lines().iter().try_for_each(|line| output.line(&printable_line(line))),
     }
 }
 

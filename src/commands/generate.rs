@@ -3,15 +3,18 @@
 mod args;
 mod record;
 
-use std::io::Read;
 use std::ops::ControlFlow;
 
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
+use trail_platform::read::take_up_to;
 
 use crate::answer;
 pub use args::GenerateArgs;
 use record::Record;
 use trail_cli::{Detokenizer, TextOptions};
+
+/// Largest prompt on stdin, MiB.
+const MAX_PROMPT_MIB: u64 = 64;
 
 /// Generates an answer, streamed as text or printed as one JSON object at the end.
 pub fn run(
@@ -67,9 +70,7 @@ fn prompt(setup: &Setup, args: &GenerateArgs) -> Result<Vec<u32>, Error> {
 
 /// Reads stdin to its end as UTF-8.
 fn stdin() -> Result<String, Error> {
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut bytes)
+    let bytes = take_up_to(std::io::stdin(), MAX_PROMPT_MIB)
         .map_err(|error| Error::failed(format!("cannot read the prompt from stdin: {error}")))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

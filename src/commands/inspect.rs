@@ -6,6 +6,7 @@ mod tensors;
 
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
+use trail_platform::printable_line;
 use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
 use trail_runtime::model::{ModelConfig, RopeScaling, TensorInfo};
@@ -82,7 +83,7 @@ fn report_text(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> St
     ];
     let mut text = String::new();
     for (name, value) in lines.into_iter().chain(memory.lines()) {
-        text += &format!("{name:<15}{value}\n");
+        text += &format!("{name:<15}{}\n", printable_line(&value));
     }
     format!(
         "{text}\n{}\n{}",

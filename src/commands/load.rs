@@ -18,8 +18,8 @@ impl FromStr for Load {
     fn from_str(text: &str) -> Result<Load, String> {
         match (text, text.parse()) {
             ("burst", _) => Ok(Load::Burst),
-            (_, Ok(load)) if f64::is_finite(load) && load > 0.0 => Ok(Load::Rate(load)),
-            _ => Err("give a number above 0, or burst".into()),
+            (_, Ok(load)) if (1e-3..=1e3).contains(&load) => Ok(Load::Rate(load)),
+            _ => Err("give a number from 0.001 to 1000, or burst".into()),
         }
     }
 }

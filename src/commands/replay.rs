@@ -7,12 +7,16 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, Output, Spread, Table, notice};
+use trail_platform::read::read_text;
 use trail_scheduler::log::DecisionLog;
 use trail_scheduler::policies::PolicyKind;
 use trail_simulator::replay::{Recording, Replay, ReplayError};
 use trail_simulator::{JobOutcome, SimulationRun};
 
 use crate::interrupt::Interrupt;
+
+/// Largest log read, MiB.
+const MAX_MIB: u64 = 2048;
 
 /// Options of `trail-rt replay`.
 #[derive(Args, Debug)]
@@ -26,7 +30,7 @@ pub struct ReplayArgs {
 /// Replays the log; under another policy than the recorded one it simulates as well.
 pub fn run(engine: &EngineArgs, args: &ReplayArgs, json: bool) -> Result<(), Error> {
     let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
+    let text = read_text(&args.file, MAX_MIB)
         .map_err(|error| Error::usage(format!("cannot read the log {name}: {error}")))?;
     let damaged = |error: &dyn std::fmt::Display| Error::usage(format!("{name}: {error}"));
     let (log, left_out) = DecisionLog::parse_cut(&text).map_err(|error| damaged(&error))?;

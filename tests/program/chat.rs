@@ -111,6 +111,31 @@ fn a_conversation_is_saved_and_other_files_are_not_replaced() {
     assert!(chat(&GREEDY, &format!("{save} --force")).status.success());
     assert_ne!(fs::read(&mine).expect("text"), b"mine");
     assert_refused(&chat(&GREEDY, "/save /dev/null/x"), 1, "/dev/null/x");
+    let missing = scratch("typo").join("x.json");
+    let save = format!("/save {}", missing.display());
+    assert_refused(&chat(&GREEDY, &save), 2, "there is no folder");
+    assert!(!scratch("typo").exists());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(&new).expect("written").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}: others can read the conversation");
+    }
+}
+
+/// A write beyond `ulimit -f` fails, instead of ending the program by SIGXFSZ.
+#[cfg(unix)]
+#[test]
+fn a_file_beyond_the_limit_of_the_shell_is_an_error() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0 && exec \"$0\" chat --threads 1", PROGRAM]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let save = format!("/save {}\n", scratch("limited.json").display());
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(save.as_bytes()).expect("written");
+    drop(stdin);
+    assert_refused(&deadline::end(child), 1, "cannot write");
 }
 
 #[test]

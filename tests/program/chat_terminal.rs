@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -11,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::common::PROGRAM;
 use crate::common::deadline::Deadline;
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use crate::terminal::Terminal;
+use rustix::termios::{LocalModes, tcgetattr};
 
 /// Longest wait for a text.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A chat whose stdin and stderr are a new terminal.
-struct Terminal {
+struct Chat {
+    terminal: Terminal,
     keys: File,
     screen: Receiver<Vec<u8>>,
     /// All that was written to the terminal.
@@ -28,18 +27,11 @@ struct Terminal {
     _deadline: Deadline,
 }
 
-impl Terminal {
+impl Chat {
     /// Starts a chat with stdout in the terminal too, or else in a pipe.
-    fn start(stdout_in_terminal: bool, options: &[&str]) -> Terminal {
-        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&keys).and_then(|()| unlockpt(&keys)).expect("a terminal");
-        let size = Winsize { ws_row: 12, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&keys, size).expect("a size");
-        let name = ptsname(&keys, Vec::new()).expect("a name");
-        let open = || -> OwnedFd {
-            let flags = OFlags::RDWR | OFlags::NOCTTY;
-            rustix::fs::open(&name, flags, Mode::empty()).expect("the terminal")
-        };
+    fn start(stdout_in_terminal: bool, options: &[&str]) -> Chat {
+        let terminal = Terminal::new();
+        let open = || terminal.program();
         // `setsid --ctty` makes the terminal that of the program, so that Ctrl-C is a signal.
         let mut command = Command::new("setsid");
         command.args(["--ctty", PROGRAM, "chat", "--threads", "1", "--seed", "3"]).args(options);
@@ -47,23 +39,22 @@ impl Terminal {
         command.stdout(if stdout_in_terminal { open().into() } else { Stdio::piped() });
         let child = command.spawn().expect("setsid of util-linux");
         drop(command);
-        let (mut terminal, keys) =
-            (File::from(keys.try_clone().expect("a copy")), File::from(keys));
+        let (keys, mut screen_side) = (terminal.person(), terminal.person());
         let (sender, screen) = channel();
         thread::spawn(move || {
             let mut piece = [0; 4096];
             // The end of the program is an error of the terminal.
-            while let Ok(bytes @ 1..) = terminal.read(&mut piece) {
+            while let Ok(bytes @ 1..) = screen_side.read(&mut piece) {
                 if sender.send(piece[..bytes].to_vec()).is_err() {
                     return;
                 }
             }
         });
         let _deadline = Deadline::of(child.id());
-        let mut terminal = Terminal { keys, screen, shown: String::new(), child, _deadline };
-        terminal.wait_for("/help lists the commands");
-        terminal.wait_for("> ");
-        terminal
+        let mut chat = Chat { terminal, keys, screen, shown: String::new(), child, _deadline };
+        chat.wait_for("/help lists the commands");
+        chat.wait_for("> ");
+        chat
     }
 
     fn press(&mut self, keys: &str) {
@@ -86,44 +77,81 @@ impl Terminal {
 
 #[test]
 fn ctrl_c_stops_the_answer_and_the_bar_comes_and_goes() {
-    let mut terminal = Terminal::start(true, &["--ignore-eos"]);
+    let mut chat = Chat::start(true, &["--ignore-eos"]);
     for message in ["Tell me a story about a cat.\r", "\"\"\"Tell me\ranother.\"\"\"\r"] {
-        terminal.press(message);
+        chat.press(message);
         // Rows 1 to 11 scroll; the bar is in row 12.
-        terminal.wait_for("\x1b[1;11r");
-        terminal.wait_for("\x1b[12;1H\x1b[2K[");
-        terminal.wait_for("to come");
-        terminal.press("\x03");
-        terminal.wait_for("\x1b[r\x1b8");
-        terminal.wait_for("(stopped)");
-        terminal.wait_for("> ");
+        chat.wait_for("\x1b[1;11r");
+        chat.wait_for("\x1b[12;1H\x1b[2K[");
+        chat.wait_for("to come");
+        chat.press("\x03");
+        chat.wait_for("\x1b[r\x1b8");
+        chat.wait_for("(stopped)");
+        chat.wait_for("> ");
     }
-    terminal.press("half a message\x03");
+    chat.press("half a message\x03");
     // A Ctrl-D before the prompt is lost: outside of the line editor it ends an empty line.
-    terminal.wait_for("(Ctrl-D or /exit leaves)");
-    terminal.wait_for("> ");
-    terminal.press("/frob\r");
-    terminal.wait_for("error: there is no command /frob");
-    terminal.wait_for("> ");
-    terminal.press("/stats\r");
-    terminal.wait_for("of 1024 tokens");
-    terminal.wait_for("> ");
-    terminal.press("\x04");
-    assert!(terminal.child.wait().expect("ended").success());
+    chat.wait_for("(Ctrl-D or /exit leaves)");
+    chat.wait_for("> ");
+    chat.press("/frob\r");
+    chat.wait_for("error: there is no command /frob");
+    chat.wait_for("> ");
+    chat.press("/stats\r");
+    chat.wait_for("of 1024 tokens");
+    chat.wait_for("> ");
+    chat.press("\x04");
+    assert!(chat.child.wait().expect("ended").success());
 }
 
 #[test]
 fn a_piped_stdout_has_the_answers_alone() {
-    let mut terminal = Terminal::start(false, &["--max-tokens", "60", "--ignore-eos"]);
-    terminal.press("Tell me a story about a cat.\r");
-    terminal.wait_for("to come");
-    terminal.wait_for("(cut at --max-tokens)");
-    terminal.wait_for("> ");
-    terminal.press("/exit\r");
+    let mut chat = Chat::start(false, &["--max-tokens", "60", "--ignore-eos"]);
+    chat.press("Tell me a story about a cat.\r");
+    chat.wait_for("to come");
+    chat.wait_for("(cut at --max-tokens)");
+    chat.wait_for("> ");
+    chat.press("/exit\r");
     let mut answers = String::new();
-    let mut stdout = terminal.child.stdout.take().expect("a pipe");
+    let mut stdout = chat.child.stdout.take().expect("a pipe");
     stdout.read_to_string(&mut answers).expect("UTF-8");
-    assert!(terminal.child.wait().expect("ended").success());
+    assert!(chat.child.wait().expect("ended").success());
     assert!(!answers.contains('\x1b') && !answers.contains("> "), "{answers:?}");
     assert!(answers.split_whitespace().count() > 10, "{answers:?}");
+}
+
+/// The modes, the bracketed paste and the scrolling region are those of before, whenever a signal
+/// comes.
+#[test]
+fn a_signal_restores_the_terminal() {
+    for (signal, code, answers) in [("TERM", 143, false), ("HUP", 129, true), ("TERM", 143, true)] {
+        let mut chat = Chat::start(true, &["--ignore-eos"]);
+        let modes = || tcgetattr(chat.terminal.program()).expect("modes").local_modes;
+        if answers {
+            chat.press("Tell me a story about a cat.\r");
+            chat.wait_for("\x1b[1;11r");
+        } else {
+            assert!(!modes().contains(LocalModes::ECHO), "the line editor is at work");
+        }
+        // `setsid` has become the program.
+        let pid = chat.child.id().to_string();
+        let killed = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(killed.expect("kill starts").success());
+        if answers {
+            chat.wait_for("\x1b[r\x1b8");
+        }
+        chat.wait_for("\x1b[?2004l");
+        assert_eq!(chat.child.wait().expect("ended").code(), Some(code));
+        let modes = tcgetattr(chat.terminal.program()).expect("modes").local_modes;
+        assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
+    }
+}
+
+#[test]
+fn a_byte_that_is_not_utf_8_does_not_end_the_chat() {
+    let mut chat = Chat::start(true, &["--max-tokens", "4"]);
+    chat.keys.write_all(b"caf\xe9\r").expect("typed");
+    chat.wait_for("not UTF-8");
+    chat.wait_for("> ");
+    chat.press("/exit\r");
+    assert!(chat.child.wait().expect("ended").success());
 }

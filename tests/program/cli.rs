@@ -14,7 +14,7 @@ use serde_json::Value;
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo");
 
 /// Copies the demo model to a folder `name`, for tests that damage it.
-fn copy_of_demo(name: &str) -> PathBuf {
+pub(crate) fn copy_of_demo(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).expect("a folder");
     for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
@@ -23,7 +23,7 @@ fn copy_of_demo(name: &str) -> PathBuf {
     folder
 }
 
-fn generate(folder: &Path) -> std::process::Output {
+pub(crate) fn generate(folder: &Path) -> std::process::Output {
     let model = ["--model", folder.to_str().expect("UTF-8")];
     trail_rt(&[&model[..], &["generate", "--prompt", "hi", "--max-tokens", "2"]].concat())
 }
@@ -89,7 +89,7 @@ fn a_model_without_tokenizer_still_takes_ids() {
 #[test]
 fn bad_arguments_are_refused_in_one_line() {
     let long = "word ".repeat(3000);
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["generate"], "--prompt"),
         (&["generate", "--prompt", "hi", "--max-tokens", "0"], "max_tokens is 0"),
         (&["generate", "--prompt", "hi", "--max-tokens", "100000"], "context"),
@@ -105,6 +105,8 @@ fn bad_arguments_are_refused_in_one_line() {
         (&["generate", "--prompt", "hi", "--policy", "best"], "policy"),
         (&["generate", "--prompt", "hi", "--c", "2"], "--c"),
         (&["--device", "tpu", "doctor"], "--device"),
+        (&["--device", "gpu", "doctor"], "cpu, cuda, cuda:NUMBER or auto"),
+        (&["generate", "--prompt", "hi", "--model", "trail/none"], "--model hf:trail/none"),
         (&["generate", "--prompt", "hi", "--kv-blocks", "99999999"], "--kv-blocks"),
         (&["generate", "--prompt", "hi", "--token-budget", "99999999999"], "--token-budget"),
         (

@@ -13,7 +13,8 @@ fn a_closed_or_full_output_is_no_panic() {
     let out = std::env::temp_dir().join(format!("trail-closed-{}", std::process::id()));
     let out = out.to_str().expect("UTF-8");
     let demo = ["demo", "--prompts", "2", "--max-tokens", "4", "--policies", "fcfs", "--out", out];
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 8] = [
+        &["--help"],
         &["simulate", "--load", "0.9", "--requests", "50"],
         &["simulate", "--load", "0.9", "--requests", "50", "--json"],
         &["simulate", "--experiment", "list"],

@@ -93,7 +93,9 @@ fn what_cannot_run_is_refused_before_anything_runs() {
     let refused = |more: &[&str], code, says: &str| {
         assert_refused(&trail_rt(&[&SMALL[..], more].concat()), code, says);
     };
-    refused(&["--load", "0"], 2, "above 0, or burst");
+    refused(&["--load", "0"], 2, "0.001 to 1000, or burst");
+    refused(&["--load", "1e-300"], 2, "0.001 to 1000, or burst");
+    refused(&["--record", "/dev/full"], 2, "--record /dev/full: each policy has its own log");
     refused(&["--step-cost", "/nonexistent"], 2, "/nonexistent");
     refused(&["--prompts", "100000"], 2, "--prompts");
     refused(&["--out", "/dev/null/x"], 1, "choose another path");

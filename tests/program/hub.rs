@@ -1,12 +1,13 @@
 //! A model hub on loopback: the listing, files with redirects, ranges and ETags, and its faults.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::common::{PROGRAM, deadline};
@@ -32,6 +33,12 @@ pub(crate) struct Behaviour {
     pub(crate) renamed: Option<(String, String)>,
     /// LFS objects are sent with one byte changed.
     pub(crate) is_damaged: bool,
+    /// Files in git are sent with one byte changed.
+    pub(crate) is_damaged_in_git: bool,
+    /// Connections stay open until the client closes them: an answer that breaks off stalls.
+    pub(crate) stalls: bool,
+    /// The listing is not answered.
+    pub(crate) list_is_dropped: bool,
     /// Token without which all requests are answered with 401.
     pub(crate) token: Option<String>,
     /// Status of all answers.
@@ -90,12 +97,26 @@ impl Hub {
         let endpoint = format!("http://{}", self.address);
         deadline::output(command(home).env("HF_ENDPOINT", endpoint).args(arguments))
     }
+
+    /// Runs `trail-rt` like [`run`](Self::run), with a short patience.
+    pub(crate) fn run_impatiently(&self, home: &std::path::Path, arguments: &[&str]) -> Output {
+        let mut command = command(home);
+        command.env("HF_ENDPOINT", format!("http://{}", self.address));
+        deadline::output(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "0.3").args(arguments))
+    }
 }
 
 /// The program with the cache of `home`, and with no other setting for hubs or proxies.
 pub(crate) fn command(home: &std::path::Path) -> Command {
     let mut command = Command::new(PROGRAM);
-    for name in ["HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "NO_PROXY", "no_proxy"] {
+    for name in [
+        "HF_TOKEN",
+        "HF_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "HF_HUB_DOWNLOAD_TIMEOUT",
+        "NO_PROXY",
+        "no_proxy",
+    ] {
         command.env_remove(name);
     }
     for name in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"] {
@@ -137,9 +158,13 @@ fn answer(stream: &TcpStream, cdn: SocketAddr, state: &Mutex<Behaviour>) {
         }
         _ => content(&path, &range, cdn, &mut state),
     };
+    let stalls = state.stalls;
     drop(state);
     // The client may have gone.
     let _ = (&*stream).write_all(&response);
+    if stalls {
+        let _ = io::copy(&mut &*stream, &mut io::sink());
+    }
 }
 
 fn status_only(status: u16) -> Vec<u8> {
@@ -150,6 +175,9 @@ fn status_only(status: u16) -> Vec<u8> {
 fn content(path: &str, range: &str, cdn: SocketAddr, state: &mut Behaviour) -> Vec<u8> {
     if let Some(repository) = path.strip_prefix("/api/models/") {
         let repository = repository.strip_suffix("/revision/main").unwrap_or(repository);
+        if state.list_is_dropped {
+            return Vec::new();
+        }
         let Some(files) = state.repositories.get(repository) else { return status_only(404) };
         let siblings: Vec<_> =
             files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
@@ -163,7 +191,10 @@ fn content(path: &str, range: &str, cdn: SocketAddr, state: &mut Behaviour) -> V
     let found = path[1..].split_once(&format!("/resolve/{COMMIT}/"));
     let found = found.and_then(|(repository, name)| state.repositories.get(repository)?.get(name));
     let Some(bytes) = found.cloned() else { return status_only(404) };
-    let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let digest = hex(&Sha256::digest(&bytes));
+    let blob = [format!("blob {}\0", bytes.len()).as_bytes(), &bytes].concat();
+    let git_digest = hex(&Sha1::digest(blob));
     if bytes.len() >= LFS_BYTES && !is_cdn {
         let headers = format!(
             "X-Repo-Commit: {COMMIT}\r\nX-Linked-ETag: \"{digest}\"\r\nETag: \"other\"\r\n\
@@ -172,8 +203,9 @@ fn content(path: &str, range: &str, cdn: SocketAddr, state: &mut Behaviour) -> V
         return whole("302 Found", &headers, b"", 0);
     }
     let weak = if state.is_weak { "W/" } else { "" };
-    let etag = format!("X-Repo-Commit: {COMMIT}\r\nETag: {weak}\"{}\"\r\n", &digest[..40]);
-    send_range(bytes, range, &etag, is_cdn, state)
+    let etag = format!("X-Repo-Commit: {COMMIT}\r\nETag: {weak}\"{git_digest}\"\r\n");
+    let is_damaged = if is_cdn { state.is_damaged } else { state.is_damaged_in_git };
+    send_range(bytes, range, &etag, is_damaged, state)
 }
 
 /// The bytes of `range`, `bytes=FIRST-` or `bytes=0-0`.
@@ -181,7 +213,7 @@ fn send_range(
     mut bytes: Vec<u8>,
     range: &str,
     headers: &str,
-    is_cdn: bool,
+    is_damaged: bool,
     state: &mut Behaviour,
 ) -> Vec<u8> {
     let total = bytes.len();
@@ -191,7 +223,7 @@ fn send_range(
     if first >= total {
         return status_only(416);
     }
-    if is_cdn && state.is_damaged {
+    if is_damaged {
         bytes[total / 2] ^= 1;
     }
     let headers = format!("{headers}Content-Range: bytes {first}-{last}/{total}\r\n");

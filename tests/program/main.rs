@@ -10,6 +10,7 @@ mod closed_output;
 mod collection;
 #[path = "../common/mod.rs"]
 mod common;
+mod control_characters;
 mod damaged;
 mod demo;
 mod encoder;
@@ -17,9 +18,13 @@ mod gguf;
 mod gguf_file;
 mod hub;
 mod inspect;
+mod mapped_file;
+mod messages;
 mod options;
 mod predictor;
 mod probe;
 mod pull;
 mod replay;
 mod simulate;
+#[cfg(target_os = "linux")]
+mod terminal;

@@ -139,6 +139,47 @@ fn a_download_whose_checksum_differs_is_removed() {
 }
 
 #[test]
+fn a_file_of_git_whose_digest_differs_is_removed() {
+    // Below the size at which the hub stores files apart, with a SHA-256.
+    let (hub, home) = (Hub::start("a/b", &[("m.gguf", b"small")]), home("git-checksum"));
+    hub.set(|state| state.is_damaged_in_git = true);
+    for model in [&["pull", "a/b"][..], &["inspect", "hf:a/b"]] {
+        assert_refused(&hub.run(&home, model), 1, "git SHA-1");
+    }
+    hub.set(|state| state.is_damaged_in_git = false);
+    assert_eq!(fs::read(path(&hub.run(&home, &["pull", "a/b"]))).expect("fetched"), b"small");
+}
+
+#[test]
+fn a_stalled_download_is_resumed_by_the_next_run() {
+    let bytes: Vec<u8> = (0..2000u32).flat_map(u32::to_le_bytes).collect();
+    let (hub, home) = (Hub::start("a/b", &[("m.gguf", &bytes)]), home("stall"));
+    hub.set(|state| (state.stalls, state.cuts) = (true, 1));
+    let stalled = hub.run_impatiently(&home, &["pull", "a/b"]);
+    assert_refused(&stalled, 1, "run the command again to resume");
+    hub.requests();
+    let file = path(&hub.run(&home, &["pull", "a/b"]));
+    assert_eq!(fs::read(&file).expect("fetched"), bytes);
+    let resumed = downloads(&hub);
+    let half = bytes.len() / 2;
+    assert!(resumed.iter().all(|one| one.ends_with(&format!("bytes={half}-"))), "{resumed:?}");
+}
+
+#[test]
+fn the_cache_is_used_where_the_hub_stalls() {
+    let (hub, home) = (Hub::start("a/b", &[("m.gguf", b"1")]), home("stall-cache"));
+    path(&hub.run(&home, &["pull", "a/b"]));
+    // As if another program had filled the cache, which does not note that there is one model.
+    fs::remove_file(home.join("hub").join("models--a--b").join("trail-default")).expect("noted");
+    hub.set(|state| (state.stalls, state.list_is_dropped) = (true, true));
+    // The file is found, and refused as it is no model.
+    let inspect = hub.run_impatiently(&home, &["inspect", "hf:a/b"]);
+    let errors = String::from_utf8_lossy(&inspect.stderr).into_owned();
+    assert!(errors.contains("the cached model is used") && errors.contains("m.gguf"), "{errors}");
+    assert_refused(&hub.run_impatiently(&home, &["pull", "a/b"]), 1, "cannot reach");
+}
+
+#[test]
 fn redirects_and_weak_etags_are_followed() {
     let files: [(&str, &[u8]); 2] = [("a/m.gguf", &[7; 5000]), ("a/probe.safetensors", b"1")];
     let (hub, home) = (Hub::start("a/b", &files), home("redirects"));

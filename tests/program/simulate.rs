@@ -39,8 +39,9 @@ fn wrong_options_are_refused_in_one_line() {
         (["--experiment", "trail-fig99"], "unknown experiment 'trail-fig99': choose one of "),
         (["--policies", "fcfs,frob"], "unknown policy 'frob': choose one of fcfs"),
         (["--policies", "rr-sjf:0"], "slice of policy rr-sjf is '0'"),
-        (["--load", "0"], "give a number above 0, or burst"),
-        (["--load", "-1"], "give a number above 0, or burst"),
+        (["--load", "0"], "give a number from 0.001 to 1000, or burst"),
+        (["--load", "-1"], "give a number from 0.001 to 1000, or burst"),
+        (["--load", "1e-308"], "give a number from 0.001 to 1000, or burst"),
         (["--rate", "0"], "give requests per second"),
         (["--requests", "0"], "from 1 to 1048576"),
         (["--workers", "0"], "from 1 to 4096"),
@@ -73,7 +74,7 @@ fn malformed_traces_are_refused_with_their_line() {
     };
     for (text, says) in [
         (String::new(), "there is no request in it"),
-        (format!("{good}\n{{\"id\":2"), "line 2: EOF"),
+        (format!("{good}\n{{\"id\":2\n"), "line 2: EOF"),
         (format!("{good}\n{}", line("-1", "4", "3")), "line 2: arrival_s is -1"),
         (format!("{good}\n{}", line("1", "0", "3")), "line 2: prompt_tokens"),
         (format!("{good}\n{}", line("1", "4", "0")), "line 2: prompt_tokens and output_tokens"),
@@ -81,6 +82,14 @@ fn malformed_traces_are_refused_with_their_line() {
         fs::write(&file, text).expect("a trace");
         assert_refused(&simulate(&["--trace", file.to_str().expect("UTF-8")]), 2, says);
     }
+    // As a full disk leaves it.
+    fs::write(&file, format!("{good}\n{{\"id\":2")).expect("a trace");
+    let output = simulate(&["--trace", file.to_str().expect("UTF-8")]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && errors.contains("is cut off: read up to line 1"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Rules that a compiler does not check, over every source and document of the repository: words,
 //! line width, lengths of functions, files and documents, `unsafe`, allocators, links, direction of
-//! imports, root folders, figures.
+//! imports, root folders, figures, dependencies.
 //!
 //! Each rule is a function of one file's path and text, and has a test with a planted violation.
 
@@ -10,6 +10,7 @@
 use std::path::Path;
 
 mod allocator;
+mod dependencies;
 mod documents;
 mod figures;
 mod functions;
@@ -112,6 +113,11 @@ fn figures_are_those_of_their_records() {
 #[test]
 fn documents_stay_short() {
     report(documents::check(&repository()));
+}
+
+#[test]
+fn dependencies_are_those_of_deny_toml() {
+    report(dependencies::check(Path::new(env!("CARGO_MANIFEST_DIR"))));
 }
 
 #[test]

@@ -64,7 +64,7 @@ const LISTED: &[&str] = &[
     "runtime/src/cuda/swap/mod.rs",
     "runtime/src/cuda/tap/ring.rs",
     "runtime/src/cuda/weights/upload.rs",
-    "runtime/src/model/files.rs",
+    "runtime/src/model/mapped_file.rs",
     "runtime/src/mpsc_ring.rs",
     "runtime/src/sampling/widest.rs",
 ];

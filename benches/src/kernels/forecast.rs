@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use trail_cli::{Error, notice};
+use trail_platform::read::read_text;
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::model::ModelConfig;
@@ -22,6 +23,9 @@ use trail_runtime::model::ModelConfig;
 use super::{KernelsArgs, cases, share};
 use rates::HMMA_FLOPS;
 pub use rates::{ForecastChip, Rates};
+
+/// Largest report of machine code, MiB.
+const MAX_REPORT_MIB: u64 = 64;
 
 /// Figures of a kernel's machine code that the model reads; docs are at the manifest's fields.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -279,7 +283,7 @@ pub fn all(args: &KernelsArgs, chip: ForecastChip, config: &ModelConfig) -> Resu
         None => Forecaster::new(rates)?,
         Some(path) => {
             let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+            let text = read_text(path, MAX_REPORT_MIB).map_err(|error| named(&error))?;
             let reports = serde_json::from_str(&text).map_err(|error| named(&error))?;
             Forecaster::with_other(rates, &reports).map_err(|error| named(&error))?
         }

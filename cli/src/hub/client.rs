@@ -7,7 +7,7 @@ use hf_hub::api::sync::ApiError;
 use hf_hub::{Cache, Repo, RepoType};
 
 use super::cached::{self, Blob, is_digest, remove_dangling};
-use super::checksum;
+use super::checksum::Checksum;
 use super::download::download;
 use super::environment::Environment;
 use super::failure::{self, Failure};
@@ -39,7 +39,7 @@ impl Client {
     /// A client for the hub that the environment names.
     pub(super) fn new(environment: &Environment) -> Client {
         let (cache, endpoint) = (environment.cache.clone(), environment.endpoint.clone());
-        let requests = Requests::new(&endpoint, environment.token.as_deref());
+        let requests = Requests::new(&endpoint, environment.token.as_deref(), environment.stall);
         Client { requests, cache, endpoint }
     }
 
@@ -107,18 +107,20 @@ impl Client {
         written.map_err(|error| failure::of_io(&error, repository))
     }
 
-    /// Removes a cached file whose size is not the stated one, unless its SHA-256 is.
+    /// Removes a cached file whose size is not the stated one, unless its digest is.
     fn remove_other_size(&self, blob: &Blob, metadata: &Metadata, what: &str) -> Result<(), Error> {
         let written = |error: std::io::Error| failure::of_io(&error, what);
-        if blob.is_verified() && checksum::is_sha256(&metadata.etag) {
+        let checksum = Checksum::of(&metadata.etag).filter(|_| blob.is_verified());
+        if let Some(checksum) = checksum {
             let found = blob.size().unwrap_or(0);
             let bar = progress::bytes("checksum".into(), found);
-            let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
+            let digest = checksum.digest(blob.path(), &bar).map_err(written)?;
             bar.finish_and_clear();
             if digest.eq_ignore_ascii_case(&metadata.etag) {
                 let (endpoint, stated) = (&self.endpoint, metadata.bytes);
+                let name = checksum.name();
                 return Err(Error::failed(format!(
-                    "{what}: {endpoint} states {stated} bytes, and the file of the stated SHA-256 \
+                    "{what}: {endpoint} states {stated} bytes, and the file of the stated {name} \
                      has {found}: check HF_ENDPOINT"
                 )));
             }
@@ -132,12 +134,14 @@ impl Client {
         let (bytes, found) = (metadata.bytes, blob.size().unwrap_or(0));
         let mut fault =
             (found != bytes).then(|| format!("{found} bytes, the server states {bytes}"));
-        if fault.is_none() && checksum::is_sha256(&metadata.etag) {
+        let checksum = Checksum::of(&metadata.etag).filter(|_| fault.is_none());
+        if let Some(checksum) = checksum {
             let bar = progress::bytes("checksum".into(), bytes);
-            let digest = checksum::sha256(blob.path(), &bar).map_err(written)?;
+            let digest = checksum.digest(blob.path(), &bar).map_err(written)?;
             bar.finish_and_clear();
             if !digest.eq_ignore_ascii_case(&metadata.etag) {
-                fault = Some(format!("SHA-256 {digest}, the server states {}", &metadata.etag));
+                let (name, stated) = (checksum.name(), &metadata.etag);
+                fault = Some(format!("{name} {digest}, the server states {stated}"));
             }
         }
         match fault {

@@ -15,6 +15,7 @@ use indicatif::ProgressBar;
 use ureq::Error::{StatusCode, Timeout};
 
 use super::cached::Blob;
+use super::failure::is_local;
 use super::requests::Requests;
 
 /// Requests for one file within one run.
@@ -94,13 +95,7 @@ fn is_temporary(error: &ApiError) -> bool {
             _ => true,
         },
         ApiError::IoError(error) if is_stall(error) => false,
-        ApiError::IoError(error) => !matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::PermissionDenied
-                | io::ErrorKind::ReadOnlyFilesystem
-        ),
+        ApiError::IoError(error) => !is_local(error),
         _ => false,
     }
 }

@@ -2,10 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hf_hub::Cache;
 
 use crate::error::Error;
+
+/// Seconds without a byte after which a server has stalled, and the most that can be set.
+const STALL_S: f64 = 30.0;
+const MAX_STALL_S: f64 = 86_400.0;
 
 /// Settings from the environment.
 pub(super) struct Environment {
@@ -17,6 +22,8 @@ pub(super) struct Environment {
     pub(super) endpoint: String,
     /// `HF_HUB_OFFLINE`: no request is sent.
     pub(super) is_offline: bool,
+    /// `HF_HUB_DOWNLOAD_TIMEOUT`, seconds: longest wait for a byte.
+    pub(super) stall: Duration,
 }
 
 impl Environment {
@@ -45,7 +52,19 @@ impl Environment {
                 "HF_ENDPOINT is {endpoint:?}: expected an address such as https://huggingface.co"
             )));
         }
+        let stall = match text("HF_HUB_DOWNLOAD_TIMEOUT") {
+            None => STALL_S,
+            Some(text) => match text.parse() {
+                Ok(seconds) if (0.1..=MAX_STALL_S).contains(&seconds) => seconds,
+                _ => {
+                    return Err(Error::usage(format!(
+                        "HF_HUB_DOWNLOAD_TIMEOUT is {text:?}: expected seconds, 0.1 to {MAX_STALL_S}"
+                    )));
+                }
+            },
+        };
         Ok(Environment {
+            stall: Duration::from_secs_f64(stall),
             cache: Cache::new(hub),
             token: text("HF_TOKEN").or_else(login),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
@@ -86,6 +105,14 @@ mod tests {
         let endpoint = |value| with("HF_ENDPOINT", value).map(|found| found.endpoint);
         assert_eq!(endpoint("http://[::1]:9/"), Ok("http://[::1]:9".into()));
         assert_eq!(endpoint("hub").map_err(|error| error.code()), Err(2));
+        let stall = |value| with("HF_HUB_DOWNLOAD_TIMEOUT", value).map(|found| found.stall);
+        assert_eq!(
+            (stall(""), stall("2.5")),
+            (Ok(Duration::from_secs(30)), Ok(Duration::from_millis(2500)))
+        );
+        for value in ["0", "-1", "1e9", "NaN", "soon"] {
+            assert_eq!(stall(value).map_err(|error| error.code()), Err(2), "{value}");
+        }
         assert_eq!(with("HF_TOKEN", " t\n").expect("a cache").token.as_deref(), Some("t"));
         assert_eq!(with("HF_TOKEN", " \n").expect("a cache").token, None);
         for (value, is_offline) in [("1", true), ("TRUE", true), ("0", false)] {

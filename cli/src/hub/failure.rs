@@ -11,7 +11,7 @@ use crate::error::Error;
 pub(super) struct Failure {
     /// The error.
     pub(super) error: Error,
-    /// True if the server did not answer, or cannot now: 429 or 5xx.
+    /// True if the server did not answer to the end, or cannot now: 429 or 5xx.
     pub(super) is_unreachable: bool,
 }
 
@@ -46,7 +46,10 @@ pub(super) fn of(error: ApiError, endpoint: &str, repository: &str, what: &str) 
         ApiError::LockAcquisition(_) => {
             format!("{what}: another program is downloading it; run the command again after it")
         }
-        ApiError::IoError(error) => return of_io(&error, what).into(),
+        ApiError::IoError(error) => {
+            let is_unreachable = !is_local(&error);
+            return Failure { error: of_io(&error, what), is_unreachable };
+        }
         error => format!("{what}: {error}; run the command again"),
     };
     Error::failed(message).into()
@@ -68,6 +71,17 @@ fn of_status(status: u16, endpoint: &str, repository: &str, what: &str) -> Error
         )),
         _ => Error::failed(format!("{what}: {endpoint} answers {status}: try again later")),
     }
+}
+
+/// True if the cache cannot be written; other errors are of the connection.
+pub(super) fn is_local(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// The error of writing a file, or of receiving it.

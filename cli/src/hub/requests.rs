@@ -7,8 +7,6 @@ use hf_hub::api::sync::ApiError;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
-/// Longest wait for a connection, for the head of an answer, and for each of its bytes.
-const STALL: Duration = Duration::from_secs(30);
 /// Hosts that one answer may be redirected to in turn.
 const MAX_REDIRECTS: u32 = 5;
 /// Longest list of a repository's files, bytes.
@@ -33,12 +31,13 @@ pub(super) struct Metadata {
 }
 
 impl Requests {
-    /// A client of the hub at `endpoint`, with `token` for it.
-    pub(super) fn new(endpoint: &str, token: Option<&str>) -> Requests {
+    /// A client of the hub at `endpoint`, with `token` for it. It waits `stall` at most for a
+    /// connection, for the head of an answer, and for each of its bytes.
+    pub(super) fn new(endpoint: &str, token: Option<&str>, stall: Duration) -> Requests {
         let config = Agent::config_builder()
-            .timeout_connect(Some(STALL))
-            .timeout_recv_response(Some(STALL))
-            .timeout_per_read(Some(STALL))
+            .timeout_connect(Some(stall))
+            .timeout_recv_response(Some(stall))
+            .timeout_per_read(Some(stall))
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("trail-rt/", env!("CARGO_PKG_VERSION")))

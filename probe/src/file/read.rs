@@ -7,10 +7,14 @@ use std::path::Path;
 use half::bf16;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use trail_platform::read::read_up_to;
 
 use crate::bins::{Bins, MAX_BINS, MAX_TOKENS};
 use crate::error::Error;
 use crate::tap_layers::TapLayers;
+
+/// Largest file read, MiB: the head of a model of width 16,384 has 33.
+const MAX_MIB: u64 = 1024;
 
 /// Most characters of metadata `model`.
 pub(crate) const MODEL_CHARS: usize = 128;
@@ -31,7 +35,7 @@ pub(crate) struct Reader<'a> {
 /// The contents of the file at `path`, and its name for errors.
 pub(crate) fn read_file(path: &Path) -> Result<(Vec<u8>, String), Error> {
     let name = path.display().to_string();
-    match std::fs::read(path) {
+    match read_up_to(path, MAX_MIB) {
         Ok(bytes) => Ok((bytes, name)),
         Err(cause) => Err(Error::Io { file: name, cause }),
     }

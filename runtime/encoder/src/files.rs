@@ -1,13 +1,17 @@
 //! The files of an encoder's folder.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use trail_platform::read::read_up_to;
 
 use crate::error::EncoderError;
+
+/// Largest file of weights, and of another kind, MiB.
+const MAX_WEIGHTS_MIB: u64 = 4096;
+const MAX_JSON_MIB: u64 = 64;
 
 /// Digits of a fingerprint.
 const FINGERPRINT: usize = 32;
@@ -36,8 +40,8 @@ struct Sentence {
 impl Files {
     /// Reads the files of `folder`.
     pub(crate) fn read(folder: &Path) -> Result<Files, EncoderError> {
-        let needed = |name: &str| {
-            fs::read(folder.join(name)).map_err(|error| {
+        let needed = |name: &str, max_mib| {
+            read_up_to(&folder.join(name), max_mib).map_err(|error| {
                 EncoderError::of(
                     &folder.join(name),
                     format!(
@@ -47,13 +51,14 @@ impl Files {
                 )
             })
         };
-        let sentence = match fs::read(folder.join(SENTENCE)) {
+        let sentence = match read_up_to(&folder.join(SENTENCE), MAX_JSON_MIB) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(EncoderError::of(&folder.join(SENTENCE), error.to_string())),
         };
-        let (config, weights) = (needed(CONFIG)?, needed(WEIGHTS)?);
-        let tokenizer = needed(TOKENIZER)?;
+        let config = needed(CONFIG, MAX_JSON_MIB)?;
+        let weights = needed(WEIGHTS, MAX_WEIGHTS_MIB)?;
+        let tokenizer = needed(TOKENIZER, MAX_JSON_MIB)?;
         Ok(Files { folder: folder.to_owned(), config, weights, tokenizer, sentence })
     }
 

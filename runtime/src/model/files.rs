@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::LoadError;
 use super::gguf::GgufPart;
+use super::mapped_file::MappedFile;
 use super::weights::Storage;
 
 /// Largest JSON file read, bytes. The index of a 400 B model is under 1 MiB.
@@ -97,15 +98,10 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gguf")
 }
 
-/// Maps `file` into memory, read-only.
+/// Maps `file` into memory, read-only. The first map sets a handler of SIGBUS, which names a mapped
+/// file that was cut, and leaves the rest to the action that there was.
 pub fn map(file: &Path) -> Result<Storage, LoadError> {
-    let opened = open(file)?;
-    // SAFETY: the map is read-only and private to this process, which never writes model files.
-    // The one hazard left is another process that rewrites or shortens the file while it is
-    // served, as for every program that maps its input: replace a model by renaming a new file
-    // over the old one, which leaves the mapped one as it is.
-    let map = unsafe { memmap2::Mmap::map(&opened) };
-    match map {
+    match MappedFile::map(&open(file)?, file) {
         Ok(map) => Ok(std::sync::Arc::new(map)),
         Err(error) => Err(unreadable(file, error)),
     }

@@ -17,6 +17,7 @@ mod header;
 mod inventory;
 mod layer_file;
 mod load;
+mod mapped_file;
 mod random;
 mod rope_file;
 mod shapes;

@@ -1,6 +1,6 @@
 //! The source of messages: a line editor in a terminal, else the lines of stdin.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, ErrorKind, IsTerminal, Read};
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -15,6 +15,9 @@ use super::message_text;
 
 /// Prompt of the line editor.
 const PROMPT: &str = "> ";
+
+/// Length from which a line of stdin is refused, bytes.
+const MAX_LINE: u64 = 64 << 20;
 
 /// Reads messages.
 pub enum Reader {
@@ -54,6 +57,10 @@ impl Reader {
                     notice("(Ctrl-D or /exit leaves)");
                     Some(String::new())
                 }
+                Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                    notice("(a byte that is not UTF-8: the line was not read)");
+                    Some(String::new())
+                }
                 Err(error) => return Err(unreadable(error)),
             },
         };
@@ -70,8 +77,12 @@ fn read_lines(lines: &mut impl BufRead) -> Result<Option<String>, Error> {
     let mut typed = String::new();
     loop {
         let mut line = Vec::new();
-        if lines.read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
+        if lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
             return Ok(Some(typed).filter(|typed| !typed.is_empty()));
+        }
+        if line.len() as u64 == MAX_LINE {
+            let mib = MAX_LINE >> 20;
+            return Err(Error::usage(format!("a line on stdin has {mib} MiB or more: cut it")));
         }
         let line = String::from_utf8(line)
             .map_err(|_| Error::usage("a line on stdin is not UTF-8: convert it first"))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::termios::{Winsize, tcgetwinsize};
 use trail_runtime::engine::Event;
 
-use crate::scroll_region;
+use crate::terminal;
 
 /// Least time between two pictures.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -61,14 +61,14 @@ impl StatusLine {
         self.drawn = Instant::now();
         let rate = self.tokens as f64 / self.begin.elapsed().as_secs_f64().max(1e-9);
         let text = text(self.tokens, length, rate, size.1.into());
-        scroll_region::draw(size, &text);
+        terminal::draw(size, &text);
     }
 }
 
 impl Drop for StatusLine {
     /// Clears the line, and lets the whole terminal scroll again.
     fn drop(&mut self) {
-        scroll_region::reset();
+        terminal::reset_region();
     }
 }
 

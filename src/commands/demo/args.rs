@@ -107,6 +107,13 @@ impl DemoArgs {
         // A trace file does not name the program: --force alone replaces one.
         let traces = self.traces.clone().map(|path| OutputFile::claim(path, self.force));
         let traces = traces.transpose()?;
+        if let Some(path) = self.record.as_ref().filter(|path| path.exists() && !path.is_file()) {
+            return Err(Error::usage(format!(
+                "--record {}: each policy has its own log, FILE.POLICY.jsonl, and this is no \
+                 file: choose another name",
+                path.display()
+            )));
+        }
         let log_of = |path: &Path, policy: &PolicyKind| {
             OutputFile::claim(log_path(path, &policy.label()), self.force)
         };

@@ -1,16 +1,21 @@
 //! The folder of a collection: its settings, and its shards.
 
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trail_cli::Error;
-use trail_cli::output_file::{GENERATOR, generator};
+use trail_cli::output_file::{GENERATOR, generator, private};
+use trail_platform::read::read_text;
 use trail_runtime::model::files;
 use trail_training::{Collected, Shard};
 
 /// Name of the file with the settings.
 const SETTINGS: &str = "collection.json";
+
+/// Largest file of settings, MiB.
+const MAX_SETTINGS_MIB: u64 = 1;
 
 /// Settings that determine the content of a collection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +76,7 @@ impl Collection {
     /// Opens a collection.
     pub fn open(path: &Path) -> Result<Collection, Error> {
         let file = path.join(SETTINGS);
-        let text = fs::read_to_string(&file).map_err(|error| {
+        let text = read_text(&file, MAX_SETTINGS_MIB).map_err(|error| {
             Error::usage(format!(
                 "{}: {error}; give a folder that trail-rt probe collect made",
                 file.display()
@@ -107,7 +112,15 @@ impl Collection {
     pub fn write(&self, shard: usize, collected: &Collected) -> Result<(), Error> {
         let (file, part) = (self.file(shard), self.path.join("shard.part"));
         let bytes = collected.to_bytes(&[("fingerprint", self.settings.fingerprint.clone())]);
-        fs::write(&part, bytes)
+        // Prompts and answers: a `.part` of an earlier run may have other permissions.
+        let mut options = private();
+        let written = fs::remove_file(&part).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        });
+        written
+            .and_then(|()| options.write(true).create_new(true).open(&part))
+            .and_then(|mut file| file.write_all(&bytes))
             .and_then(|()| fs::rename(&part, &file))
             .map_err(|error| unwritable(&file, &error))
     }

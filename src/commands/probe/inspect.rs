@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::{Error, Output};
+use trail_platform::printable_line;
 use trail_probe::Probe;
 
 use super::layers::layer_json;
@@ -63,5 +64,7 @@ fn lines(probe: &Probe) -> String {
     ];
     let record = probe.record.iter().map(|(key, value)| (key.as_str(), value.clone()));
     let fields = fields.into_iter().chain(record);
-    fields.map(|(name, value)| format!("{:<20}{value}\n", name.replace('_', " "))).collect()
+    fields
+        .map(|(name, value)| format!("{:<20}{}\n", name.replace('_', " "), printable_line(&value)))
+        .collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count};
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count, read_json_lines};
 use trail_runtime::engine::PolicyKind;
 use trail_runtime::model::Dtype;
 use trail_scheduler::limits::blocks_for;
@@ -113,7 +113,7 @@ fn constant(text: &str) -> Result<(String, f64), String> {
 /// Reads a trace file.
 fn read_traces(path: &Path) -> Result<Vec<Trace>, Error> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = read_json_lines(path)
         .map_err(|error| Error::usage(format!("cannot read the trace {name}: {error}")))?;
     Trace::parse(&text).map_err(|error| Error::usage(format!("{name}: {error}")))
 }

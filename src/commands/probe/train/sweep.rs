@@ -6,8 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use trail_cli::{Error, notice};
+use trail_platform::read::read_up_to;
 use trail_probe::TapLayers;
 use trail_training::{Trainer, state};
+
+/// Largest state on disk, MiB.
+const MAX_STATE_MIB: u64 = 8192;
 
 /// A training and its name.
 pub struct Training<'a> {
@@ -47,8 +51,8 @@ impl<'a> Sweep<'a> {
             return Ok(sweep);
         }
         let name = sweep.file.display().to_string();
-        let bytes =
-            fs::read(&sweep.file).map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        let bytes = read_up_to(&sweep.file, MAX_STATE_MIB)
+            .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         let named = sweep.trainings.iter_mut().map(|of| (of.name(), &mut of.trainer));
         state::restore(&mut named.collect::<Vec<_>>(), &bytes, &sweep.key).map_err(|why| {
             Error::failed(format!(
