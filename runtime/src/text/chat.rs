@@ -258,17 +258,28 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
+        self.render_value(context! { messages => Serde(messages), add_generation_prompt })
+    }
+
+    /// Renders a conversation whose members, such as `messages` and `tools`, are the template's
+    /// variables. Servers take messages of text alone; see [`render`](Self::render).
+    pub fn render_json(&self, conversation: &OrderedMembers) -> Result<String, ChatError> {
+        self.render_value(Value::from(Serde(conversation)))
+    }
+
+    fn render_value(&self, conversation: Value) -> Result<String, ChatError> {
         let environment = self.environment.as_ref().ok_or_else(|| match &self.broken {
             Some(reason) => ChatError::Broken(reason.clone()),
             None => ChatError::NoTemplate,
         })?;
         let conversation = context! {
-            messages => Serde(messages),
-            add_generation_prompt,
-            bos_token => self.bos_token.as_str(),
-            eos_token => self.eos_token.as_str(),
-            tools => (),
-            documents => (),
+            ..conversation,
+            ..context! {
+                bos_token => self.bos_token.as_str(),
+                eos_token => self.eos_token.as_str(),
+                tools => (),
+                documents => (),
+            },
             ..Value::from_pairs(self.special_tokens.clone())
         };
         #[cfg(feature = "template-metering")]

@@ -10,11 +10,14 @@ pub mod chat;
 mod deep_stack;
 mod environment;
 mod gguf;
+mod jinja_builtins;
 mod json_syntax;
 #[cfg(feature = "template-metering")]
 mod metering;
 mod ordered_json;
 mod python_json;
+mod python_methods;
+mod python_text;
 mod scored_merges;
 mod stop;
 mod stream;

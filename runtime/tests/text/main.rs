@@ -2,4 +2,5 @@
 
 mod safety;
 mod template_limits;
+mod templates;
 mod transformers;
