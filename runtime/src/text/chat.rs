@@ -13,7 +13,8 @@ use trail_platform::quote::escape;
 use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
 use super::deep_stack::on_deep_stack;
-use super::environment::{NAME, environment};
+use super::dry_run;
+use super::environment::{self, NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::ordered_json::{OrderedMembers, map_members};
@@ -171,6 +172,8 @@ pub struct ChatTemplate {
     special_tokens: BTreeMap<&'static str, Value>,
     /// The reason for which the model's template cannot be used.
     broken: Option<String>,
+    /// What the template cannot do, a phrase each.
+    limits: Vec<String>,
 }
 
 impl ChatTemplate {
@@ -187,11 +190,12 @@ impl ChatTemplate {
             None => (&config_file, template_of(&fields)?),
         };
         let (bos_token, eos_token) = (token(&fields, "bos_token")?, token(&fields, "eos_token")?);
-        let template = Self::new(source, bos_token, eos_token).map_err(|error| {
+        let fault = |error: ChatError| {
             let expected = "a Jinja template";
             let remedy = "correct it, or remove it and use /v1/completions";
             LoadError::new(file, NAME, expected, error.to_string(), remedy)
-        })?;
+        };
+        let template = Self::new(source, bos_token, eos_token).map_err(fault)?;
         let mut special_tokens = BTreeMap::new();
         for key in SPECIAL_TOKENS {
             if fields.get(key).is_some() {
@@ -204,7 +208,7 @@ impl ChatTemplate {
             let texts: Vec<String> = further.iter().filter_map(text).collect();
             special_tokens.insert(FURTHER_TOKENS, texts.into());
         }
-        Ok(ChatTemplate { file: file.display().to_string(), special_tokens, ..template })
+        ChatTemplate { special_tokens, ..template }.in_file(file).map_err(fault)
     }
 
     /// Compiles a template from its source; with `None`, every conversation is rejected.
@@ -220,9 +224,26 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token, ..absent })
     }
 
-    /// The same, read from `file`.
-    pub(super) fn in_file(self, file: &Path) -> Self {
-        ChatTemplate { file: file.display().to_string(), ..self }
+    /// The same, read from `file`, and rendered with typical conversations.
+    ///
+    /// # Errors
+    ///
+    /// It renders none of them.
+    pub(super) fn in_file(self, file: &Path) -> Result<Self, ChatError> {
+        let template = ChatTemplate { file: file.display().to_string(), ..self };
+        let limits = if template.is_present() { dry_run::limits(&template)? } else { Vec::new() };
+        Ok(ChatTemplate { limits, ..template })
+    }
+
+    /// What the template cannot do, each a phrase such as "refuses a system message: no system role".
+    /// Known of a template that was loaded.
+    pub fn limits(&self) -> &[String] {
+        &self.limits
+    }
+
+    /// What the template uses that there is not, a phrase each.
+    pub(super) fn missing(&self) -> Vec<String> {
+        self.environment.as_ref().map_or_else(Vec::new, environment::missing)
     }
 
     /// Returns a template that rejects every conversation.
@@ -234,6 +255,7 @@ impl ChatTemplate {
             eos_token: String::new(),
             special_tokens: BTreeMap::new(),
             broken: None,
+            limits: Vec::new(),
         }
     }
 

@@ -15,6 +15,8 @@ use super::metering;
 use super::python_json::{self, Style};
 use super::python_methods;
 use super::python_text::text_of;
+#[cfg(feature = "template-metering")]
+use super::template_check;
 
 /// The template's name within its environment.
 pub(super) const NAME: &str = "chat_template";
@@ -44,8 +46,16 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Error>
     environment.add_filter("tojson", tojson);
     environment.add_template_owned(NAME, without_generation_tags(&source))?;
     #[cfg(feature = "template-metering")]
-    metering::check(&environment, NAME)?;
+    template_check::check(&environment, NAME)?;
     Ok(environment)
+}
+
+/// What the template of `environment` uses that there is not, a phrase each.
+pub(super) fn missing(environment: &Environment<'static>) -> Vec<String> {
+    #[cfg(feature = "template-metering")]
+    return template_check::missing(environment, NAME).unwrap_or_default();
+    #[cfg(not(feature = "template-metering"))]
+    return Vec::new();
 }
 
 /// Name of the function behind `{% generation %}`.

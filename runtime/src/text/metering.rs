@@ -139,48 +139,6 @@ pub(super) fn check_constants(source: &str, syntax: SyntaxConfig) -> Result<(), 
     }
 }
 
-/// Filters whose results are generators in Python: lists in minijinja.
-const GENERATORS: [&str; 9] =
-    ["batch", "items", "map", "reject", "rejectattr", "select", "selectattr", "slice", "unique"];
-
-/// Fails for a template that names other templates or has blocks, as chat templates are one file,
-/// for one that escapes its output, and for uses of generators that Python does not have.
-pub(super) fn check(environment: &Environment<'static>, name: &str) -> Result<(), Error> {
-    let template = environment.get_template(name)?;
-    let instructions = &get_compiled_template(&template).instructions;
-    let refused = |why: String| Err(Error::new(ErrorKind::SyntaxError, why));
-    let mut generator = None;
-    for instruction in (0..).map_while(|at| instructions.get(at)) {
-        match instruction {
-            Instruction::Include(_)
-            | Instruction::LoadBlocks
-            | Instruction::CallBlock(_)
-            | Instruction::FastSuper
-            | Instruction::ExportLocals => {
-                return refused("blocks and other templates have no place".into());
-            }
-            Instruction::PushAutoEscape => return refused("autoescape has no place".into()),
-            Instruction::ApplyFilter(filter, ..) if GENERATORS.contains(filter) => {
-                generator = Some(filter);
-                continue;
-            }
-            // An index.
-            Instruction::LoadConst(_) => continue,
-            Instruction::Emit
-            | Instruction::GetAttr(_)
-            | Instruction::GetItem
-            | Instruction::ApplyFilter("count" | "last" | "length" | "tojson", ..) => {
-                if let Some(filter) = generator {
-                    return refused(format!("the result of | {filter} is no list: add | list"));
-                }
-            }
-            _ => {}
-        }
-        generator = None;
-    }
-    Ok(())
-}
-
 /// Returns the operands as a list, last first, for the `UnpackList` that puts them back.
 fn charged(state: &mut State, operands: &[Value], charge: Meter) -> Result<Value, Error> {
     charge(state, operands)?;

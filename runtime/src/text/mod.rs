@@ -8,6 +8,7 @@ mod calendar;
 mod charges;
 pub mod chat;
 mod deep_stack;
+mod dry_run;
 mod environment;
 mod gguf;
 mod jinja_builtins;
@@ -21,7 +22,10 @@ mod python_text;
 mod scored_merges;
 mod stop;
 mod stream;
+#[cfg(feature = "template-metering")]
+mod template_check;
 mod text_bound;
+mod text_growth;
 mod token_bytes;
 mod token_model;
 pub mod tokenizer;
