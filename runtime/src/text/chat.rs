@@ -18,6 +18,7 @@ use super::environment::{self, NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::ordered_json::{OrderedMembers, map_members};
+use super::template_file::{template_of, token, utf8};
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
 use crate::model::fields::Fields;
@@ -235,8 +236,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { limits, ..template })
     }
 
-    /// What the template cannot do, each a phrase such as "refuses a system message: no system role".
-    /// Known of a template that was loaded.
+    /// What the template cannot do, each a phrase such as "refuses a system message: ...". Known of
+    /// a template that was loaded.
     pub fn limits(&self) -> &[String] {
         &self.limits
     }
@@ -366,42 +367,6 @@ fn end_of_final(text: &str, message: &str) -> Option<usize> {
     let start = text.rfind(message.trim())?;
     let kept = text[start..].starts_with(message.trim_start());
     Some(start + if kept { message.trim_start() } else { message.trim() }.len())
-}
-
-/// Reads the template of `tokenizer_config.json`: a string, or a list of named templates, where
-/// `default` is the one for conversations.
-fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
-    let Some(value) = fields.get(NAME) else { return Ok(None) };
-    let is_default = |entry: &&serde_json::Value| {
-        entry.get("name").and_then(serde_json::Value::as_str) == Some("default")
-    };
-    let source = match value.as_array() {
-        None => Some(value),
-        Some(named) => named.iter().find(is_default).and_then(|entry| entry.get("template")),
-    };
-    let source = source.and_then(serde_json::Value::as_str);
-    source.map(|source| Some(source.to_string())).ok_or_else(|| {
-        let expected = "a template or a list of templates with one named \"default\"";
-        fields.refuse(NAME, expected, "put the template into chat_template.jinja")
-    })
-}
-
-/// The text of a template's file. Another encoding would give another prompt.
-fn utf8(file: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
-    String::from_utf8(bytes).map_err(|error| {
-        let found = format!("another byte at {}", error.utf8_error().valid_up_to());
-        LoadError::new(file, NAME, "text in UTF-8", found, "save it in UTF-8")
-    })
-}
-
-/// Reads the text of a special token: a string, or the `content` of an object.
-fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
-    let Some(value) = fields.get(key) else { return Ok(String::new()) };
-    let spelling = value.get("content").unwrap_or(value).as_str();
-    spelling.map(str::to_string).ok_or_else(|| {
-        let expected = "a string or an object with the key content";
-        fields.refuse(key, expected, "download the file again")
-    })
 }
 
 /// Returns the message that the template raised, or else the engine's description.

@@ -1,13 +1,13 @@
-//! Filters, tests and functions of Jinja that minijinja has not, or has otherwise.
+//! Filters and tests of Jinja that minijinja has not, or has otherwise.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use minijinja::formatting::FormatStyle;
-use minijinja::value::{Kwargs, Object, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions};
+use minijinja::value::{Kwargs, Object, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use super::allowance::check_width;
+use super::jinja_globals;
 use super::python_methods::lines;
 use super::python_text::{is_dict, text_of};
 
@@ -59,9 +59,7 @@ pub(super) fn install(environment: &mut Environment) {
     });
     environment.add_test("mapping", is_dict);
     environment.add_test("sequence", is_sequence);
-    environment.add_function("cycler", Cycler::new);
-    environment.add_function("dict", dict);
-    environment.add_function("joiner", Joiner::new);
+    jinja_globals::install(environment);
 }
 
 fn invalid(why: impl Into<String>) -> Error {
@@ -81,8 +79,8 @@ pub(super) fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
 struct Method;
 
 impl Object for Method {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
     }
 }
 
@@ -287,98 +285,5 @@ fn is_sequence(value: &Value) -> Result<bool, Error> {
         ValueKind::Iterable => Err(invalid("is sequence: of an iterator, add | list")),
         ValueKind::String | ValueKind::Seq | ValueKind::Undefined => Ok(true),
         _ => Ok(is_dict(value)),
-    }
-}
-
-/// A dict, also of pairs.
-fn dict(value: Option<Value>, members: Kwargs) -> Result<Value, Error> {
-    let is_list = value.as_ref().is_some_and(|value| value.kind() != ValueKind::Map);
-    let Some(pairs) = value.as_ref().filter(|value| is_list && !value.is_undefined()) else {
-        return functions::dict(value, members);
-    };
-    let pair = |pair: Value| -> Result<(Value, Value), Error> {
-        match pair.len() {
-            Some(2) => Ok((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?)),
-            _ => Err(invalid("dict: an item is no pair")),
-        }
-    };
-    let pairs = pairs.try_iter()?.map(pair).collect::<Result<Vec<_>, _>>()?;
-    functions::dict(Some(Value::from_pairs(pairs)), members)
-}
-
-/// `cycler`: its items in turn, again and again.
-#[derive(Debug)]
-struct Cycler {
-    items: Vec<Value>,
-    at: AtomicUsize,
-}
-
-impl Cycler {
-    fn new(items: Rest<Value>) -> Result<Value, Error> {
-        match items.is_empty() {
-            true => Err(invalid("cycler: at least one item has to be provided")),
-            false => Ok(Value::from_object(Cycler { items: items.to_vec(), at: 0.into() })),
-        }
-    }
-
-    fn current(&self) -> Value {
-        self.items[self.at.load(Ordering::Relaxed) % self.items.len()].clone()
-    }
-}
-
-impl Object for Cycler {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        (key.as_str() == Some("current")).then(|| self.current())
-    }
-
-    fn call_method(
-        self: &Arc<Self>,
-        _: &mut State,
-        name: &str,
-        arguments: &[Value],
-    ) -> Result<Value, Error> {
-        match (name, arguments) {
-            ("next", []) => {
-                let current = self.current();
-                self.at.fetch_add(1, Ordering::Relaxed);
-                Ok(current)
-            }
-            ("reset", []) => {
-                self.at.store(0, Ordering::Relaxed);
-                Ok(().into())
-            }
-            _ => Err(Error::from(ErrorKind::UnknownMethod)),
-        }
-    }
-}
-
-/// `joiner`: nothing at the first call, then the separator.
-#[derive(Debug)]
-struct Joiner {
-    separator: Value,
-    is_used: Mutex<bool>,
-}
-
-impl Joiner {
-    fn new(separator: Option<Value>) -> Value {
-        let separator = separator.unwrap_or_else(|| ", ".into());
-        Value::from_object(Joiner { separator, is_used: Mutex::new(false) })
-    }
-}
-
-impl Object for Joiner {
-    fn repr(self: &Arc<Self>) -> minijinja::value::ObjectRepr {
-        minijinja::value::ObjectRepr::Plain
-    }
-
-    fn call(self: &Arc<Self>, _: &mut State, _: &[Value]) -> Result<Value, Error> {
-        let mut is_used = self.is_used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let text = if *is_used { self.separator.clone() } else { "".into() };
-        *is_used = true;
-        Ok(text)
     }
 }

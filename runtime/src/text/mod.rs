@@ -12,6 +12,7 @@ mod dry_run;
 mod environment;
 mod gguf;
 mod jinja_builtins;
+mod jinja_globals;
 mod json_syntax;
 #[cfg(feature = "template-metering")]
 mod metering;
@@ -24,6 +25,7 @@ mod stop;
 mod stream;
 #[cfg(feature = "template-metering")]
 mod template_check;
+mod template_file;
 mod text_bound;
 mod text_growth;
 mod token_bytes;

@@ -51,8 +51,8 @@ pub(super) fn check(tokenizer: &Inner) -> Result<(), String> {
         let growth = growth(rules).map_err(|why| format!("{part}: {why}"))?;
         if growth.factor > MAX_FACTOR || growth.added > MAX_ADDED {
             return Err(format!(
-                "{part}: its rules make a byte of a text up to {} bytes and add up to {}, more than \
-                 {MAX_FACTOR} and {MAX_ADDED}",
+                "{part}: its rules make a byte of a text up to {} bytes and add up to {}, more \
+                 than {MAX_FACTOR} and {MAX_ADDED}",
                 growth.factor, growth.added
             ));
         }
