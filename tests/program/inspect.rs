@@ -106,7 +106,7 @@ fn a_probe_of_another_model_does_not_fit() {
 }
 
 #[test]
-fn what_the_chat_template_cannot_do_is_said() {
+fn limits_of_the_chat_template_are_listed() {
     assert_eq!(inspect(&[DEMO])["chat_template_limits"], json!([]));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inspect-template");
     let _ = fs::remove_dir_all(&folder);

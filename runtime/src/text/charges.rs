@@ -95,7 +95,7 @@ pub(super) fn iterate(_: &mut State, operands: &[Value]) -> Result<(), Error> {
     }
 }
 
-/// A value of which a part is taken.
+/// A value whose part is taken.
 pub(super) fn slice(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     match operands.first() {
         Some(value) if value.is_none() || value.is_undefined() => {

@@ -173,7 +173,7 @@ pub struct ChatTemplate {
     special_tokens: BTreeMap<&'static str, Value>,
     /// The reason for which the model's template cannot be used.
     broken: Option<String>,
-    /// What the template cannot do, a phrase each.
+    /// Limits of the template, a phrase each.
     limits: Vec<String>,
 }
 
@@ -229,20 +229,20 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// It renders none of them.
+    /// It renders no conversation.
     pub(super) fn in_file(self, file: &Path) -> Result<Self, ChatError> {
         let template = ChatTemplate { file: file.display().to_string(), ..self };
         let limits = if template.is_present() { dry_run::limits(&template)? } else { Vec::new() };
         Ok(ChatTemplate { limits, ..template })
     }
 
-    /// What the template cannot do, each a phrase such as "refuses a system message: ...". Known of
-    /// a template that was loaded.
+    /// Returns the limits of a loaded template, each a phrase such as "refuses a system message:
+    /// no system role".
     pub fn limits(&self) -> &[String] {
         &self.limits
     }
 
-    /// What the template uses that there is not, a phrase each.
+    /// Names the filters, tests and methods that there are not, a phrase each.
     pub(super) fn missing(&self) -> Vec<String> {
         self.environment.as_ref().map_or_else(Vec::new, environment::missing)
     }

@@ -10,7 +10,7 @@ const WORD: &str = "Zephyr";
 
 const TOOL_RESULT: &str = "a tool's result";
 
-/// What a conversation has, and its messages. Those that show it have [`WORD`].
+/// Properties of conversations, and their messages. Those that show it have [`WORD`].
 const CONVERSATIONS: [(&str, &[(&str, &str)]); 5] = [
     ("a user's message", &[("user", WORD)]),
     ("earlier turns", &[("user", WORD), ("assistant", "Yes."), ("user", "Why?")]),
@@ -19,7 +19,7 @@ const CONVERSATIONS: [(&str, &[(&str, &str)]); 5] = [
     (TOOL_RESULT, &[("user", "Hi."), ("assistant", "Let me see."), ("tool", WORD)]),
 ];
 
-/// What the template `template` cannot do, a phrase each.
+/// Returns the limits of `template`, a phrase each.
 ///
 /// # Errors
 ///

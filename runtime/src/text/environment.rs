@@ -50,7 +50,7 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Error>
     Ok(environment)
 }
 
-/// What the template of `environment` uses that there is not, a phrase each.
+/// Names the filters, tests and methods of the template that there are not, a phrase each.
 pub(super) fn missing(environment: &Environment<'static>) -> Vec<String> {
     #[cfg(feature = "template-metering")]
     return template_check::missing(environment, NAME).unwrap_or_default();

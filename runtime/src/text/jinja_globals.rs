@@ -7,9 +7,9 @@ use minijinja::value::{Kwargs, Object, ObjectRepr, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, functions};
 
 pub(super) fn install(environment: &mut Environment) {
-    environment.add_function("cycler", Cycler::new);
+    environment.add_function("cycler", Cycler::value);
     environment.add_function("dict", dict);
-    environment.add_function("joiner", Joiner::new);
+    environment.add_function("joiner", Joiner::value);
 }
 
 fn invalid(why: impl Into<String>) -> Error {
@@ -40,7 +40,7 @@ struct Cycler {
 }
 
 impl Cycler {
-    fn new(items: Rest<Value>) -> Result<Value, Error> {
+    fn value(items: Rest<Value>) -> Result<Value, Error> {
         match items.is_empty() {
             true => Err(invalid("cycler: at least one item has to be provided")),
             false => Ok(Value::from_object(Cycler { items: items.to_vec(), at: 0.into() })),
@@ -90,7 +90,7 @@ struct Joiner {
 }
 
 impl Joiner {
-    fn new(separator: Option<Value>) -> Value {
+    fn value(separator: Option<Value>) -> Value {
         let separator = separator.unwrap_or_else(|| ", ".into());
         Value::from_object(Joiner { separator, is_used: false.into() })
     }

@@ -146,12 +146,12 @@ fn parts(
 }
 
 fn rsplit(text: &str, arguments: &[Value]) -> Result<Value, Error> {
-    let (separator, most): (&str, Option<i64>) = from_args(arguments)?;
+    let (separator, limit): (&str, Option<i64>) = from_args(arguments)?;
     if separator.is_empty() {
         return Err(invalid("an empty separator".into()));
     }
-    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX - 1);
-    let mut parts: Vec<Value> = text.rsplitn(most + 1, separator).map(Value::from).collect();
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX - 1);
+    let mut parts: Vec<Value> = text.rsplitn(limit + 1, separator).map(Value::from).collect();
     parts.reverse();
     Ok(parts.into())
 }

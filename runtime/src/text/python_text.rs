@@ -76,8 +76,8 @@ fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
 
 /// Writes `text` as a literal of Python.
 fn quote(text: &str, out: &mut String) {
-    let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    out.push(mark);
+    let quotes = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.push(quotes);
     for c in text.chars() {
         let code = u32::from(c);
         let written = match c {
@@ -85,7 +85,7 @@ fn quote(text: &str, out: &mut String) {
             '\r' => write!(out, "\\r"),
             '\t' => write!(out, "\\t"),
             '\\' => write!(out, "\\\\"),
-            _ if c == mark => write!(out, "\\{c}"),
+            _ if c == quotes => write!(out, "\\{c}"),
             _ if is_printable(c) => write!(out, "{c}"),
             _ if code < 0x100 => write!(out, "\\x{code:02x}"),
             _ if code < 0x1_0000 => write!(out, "\\u{code:04x}"),
@@ -94,7 +94,7 @@ fn quote(text: &str, out: &mut String) {
         // Writing to a string never fails.
         let _ = written;
     }
-    out.push(mark);
+    out.push(quotes);
 }
 
 /// Python's `str.isprintable`: no control, format, private or unassigned character, and no space

@@ -1,4 +1,4 @@
-//! What a compiled chat template uses, checked before it renders.
+//! A check of the instructions of a compiled chat template, before it renders.
 
 use minijinja::machinery::{Instruction, Instructions, get_compiled_template};
 use minijinja::{Environment, Error, ErrorKind, context};

@@ -85,8 +85,8 @@ fuzz_target!(init: std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))),
     let end = (0..=input.text.len().min(64)).rev().find(|&at| input.text.is_char_boundary(at));
     let text = &input.text[..end.unwrap_or(0)];
     let Ok(ids) = tokenizer.encode(text, true) else { return };
-    // 16 bytes for each, and for each piece 256 more; each of Unicode's forms 11, at most 8 of them
-    // in a row, of which only the first changes much; then 16 and a few by the pre-tokenizer.
+    // 16 bytes for each, and for each piece 256 more; 11 by Unicode's forms, whose
+    // later ones change little; then 16 by the pre-tokenizer.
     assert!(ids.len() <= (text.len() + 1) * 273 * 16 * 16 * 4, "{} ids", ids.len());
     let decoded = tokenizer.decode(&ids, false).len();
     assert!(decoded <= (ids.len() + 1) * 6 * 273, "{decoded} bytes of {} ids", ids.len());

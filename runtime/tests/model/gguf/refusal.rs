@@ -64,7 +64,7 @@ fn what_the_forward_pass_lacks_is_refused_by_its_key() {
 fn a_list_of_equal_numbers_is_the_number() {
     let mut file = small();
     let one = config(&file);
-    let count = i64::try_from(one.num_kv_heads).expect("a count");
+    let count = i32::try_from(one.num_kv_heads).expect("a count");
     file.ints("llama.attention.head_count_kv", &[count; 6]);
     assert_eq!(config(&file).num_kv_heads, one.num_kv_heads);
     for unequal in [&[count, count + 1][..], &[]] {
