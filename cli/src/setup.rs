@@ -84,6 +84,13 @@ impl Setup {
         })
     }
 
+    /// A notice for each thing that the chat template cannot do.
+    pub fn notice_template_limits(&self) {
+        for limit in self.template.limits() {
+            notice(format_args!("the chat template of {} {limit}", self.name));
+        }
+    }
+
     /// The sampling parameters of a request that names none, with a notice if the model's files
     /// name others than [`SamplingParams::default`].
     pub fn load_sampling_defaults(&self) -> Result<SamplingParams, Error> {

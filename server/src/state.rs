@@ -53,6 +53,7 @@ impl ServerState {
     /// Creates the state of a server that accepts requests.
     pub(crate) fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
+        setup.notice_template_limits();
         let context = engine.model().config.max_context;
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
         Ok(ServerState {

@@ -106,6 +106,7 @@ impl<'a> Chat<'a> {
         args.sampling.stops()?;
         let tokenizer = setup.tokenizer()?;
         let engine = setup.engine(engine)?;
+        setup.notice_template_limits();
         Ok(Chat {
             setup,
             args,

@@ -66,7 +66,9 @@ impl ProbeFit {
 fn chat_template(setup: &Setup) -> String {
     match setup.template.fault() {
         Some(fault) => format!("cannot be used: {fault}"),
-        None => if setup.template.is_present() { "yes" } else { "no" }.into(),
+        None if !setup.template.is_present() => "no".into(),
+        None if setup.template.limits().is_empty() => "yes".into(),
+        None => format!("yes; it {}", setup.template.limits().join("; ")),
     }
 }
 
@@ -174,6 +176,7 @@ fn report_json(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> Va
         }),
         "chat_template": setup.template.is_present(),
         "chat_template_fault": setup.template.fault(),
+        "chat_template_limits": setup.template.limits(),
         "probe": fits.map(|fits| {
             let layer = layer.map(layer_json);
             json!({ "file": setup.probe_file(), "fits": fits, "layer": layer, "reason": why })

@@ -104,3 +104,26 @@ fn a_probe_of_another_model_does_not_fit() {
     fs::write(folder.join("config.json"), "{").expect("written");
     assert_refused(&trail_rt(&["inspect", folder.to_str().expect("UTF-8")]), 1, "config.json");
 }
+
+#[test]
+fn limits_of_the_chat_template_are_listed() {
+    assert_eq!(inspect(&[DEMO])["chat_template_limits"], json!([]));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inspect-template");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(Path::new(DEMO).join(file), folder.join(file)).expect("a copy");
+    }
+    let template = folder.join("chat_template.jinja");
+    let path = folder.to_str().expect("UTF-8");
+    let strict = "{% for m in messages %}{% if m.role == 'system' %}\
+                  {{ raise_exception('no system role') }}{% endif %}{{ m.content }}{% endfor %}";
+    fs::write(&template, strict).expect("written");
+    let limits = json!(["refuses a system message: no system role"]);
+    assert_eq!(inspect(&[path])["chat_template_limits"], limits);
+    let text = trail_rt(&["inspect", path]);
+    let line = "yes; it refuses a system message: no system role";
+    assert!(String::from_utf8_lossy(&text.stdout).contains(line));
+    fs::write(&template, "{{ raise_exception('never') }}").expect("written");
+    assert_refused(&trail_rt(&["inspect", path]), 1, "the chat template failed: never");
+}

@@ -1,12 +1,13 @@
 //! Charges of the operations by which a chat template builds strings and lists. Each function takes
 //! the operands in their order.
 
-use minijinja::value::{DynObject, ValueKind};
-use minijinja::{Error, State, Value};
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, State, Value};
 
 use super::allowance::{
     ELEMENT_WORK, charge, charge_text, charge_work, check_depth, check_width, over, text_bytes,
 };
+use super::python_text::is_namespace;
 
 pub(super) fn concatenate(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     if operands.iter().all(|operand| operand.kind() == ValueKind::Number) {
@@ -16,6 +17,19 @@ pub(super) fn concatenate(state: &mut State, operands: &[Value]) -> Result<(), E
         ValueKind::Seq | ValueKind::Iterable => charge_work(state, walk_work(operand)),
         _ => charge_text(state, operand),
     })
+}
+
+/// Two operands of `+`. Python escapes a text that is added to one of `| e` or `| safe`.
+pub(super) fn add(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    if let [a, b] = operands
+        && a.is_safe() != b.is_safe()
+    {
+        let other = if a.is_safe() { b } else { a };
+        if other.as_str().is_some_and(|text| text.contains(['&', '<', '>', '\'', '"'])) {
+            return Err(refused("+ with a text of | e or | safe: use ~".into()));
+        }
+    }
+    concatenate(state, operands)
 }
 
 pub(super) fn multiply(state: &mut State, operands: &[Value]) -> Result<(), Error> {
@@ -39,9 +53,31 @@ pub(super) fn compare(state: &mut State, operands: &[Value]) -> Result<(), Error
     })
 }
 
+/// Values in an order, which Python has for numbers, for texts and for lists alone.
+pub(super) fn order(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    let kind = |value: &Value| match value.kind() {
+        ValueKind::Bool => ValueKind::Number,
+        kind => kind,
+    };
+    if let [a, b] = operands {
+        let ordered = matches!(kind(a), ValueKind::Number | ValueKind::String | ValueKind::Seq);
+        if !ordered || kind(a) != kind(b) {
+            return Err(refused(format!("{} and {} have no order", a.kind(), b.kind())));
+        }
+    }
+    compare(state, operands)
+}
+
+fn refused(why: String) -> Error {
+    Error::new(ErrorKind::InvalidOperation, why)
+}
+
 /// A value and where it is looked for: a map has it by its key.
 pub(super) fn contains(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     match operands {
+        [value, text] if text.as_str().is_some() && value.as_str().is_none() => {
+            Err(refused(format!("a text has no {} in it", value.kind())))
+        }
         [_, container] if container.kind() == ValueKind::Map => Ok(()),
         _ => compare(state, operands),
     }
@@ -51,8 +87,27 @@ pub(super) fn walk(state: &mut State, operands: &[Value]) -> Result<(), Error> {
     operands.first().map_or(Ok(()), |first| charge_work(state, walk_work(first)))
 }
 
+/// A value that a loop goes over: minijinja takes none for an empty list.
+pub(super) fn iterate(_: &mut State, operands: &[Value]) -> Result<(), Error> {
+    match operands.first() {
+        Some(value) if value.is_none() => Err(refused("none is no list".into())),
+        _ => Ok(()),
+    }
+}
+
+/// A value whose part is taken.
+pub(super) fn slice(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    match operands.first() {
+        Some(value) if value.is_none() || value.is_undefined() => {
+            Err(refused(format!("{} has no parts", value.kind())))
+        }
+        _ => walk(state, operands),
+    }
+}
+
 /// Charges a filter that can make a list of what it is applied to.
 pub(super) fn elements(state: &mut State, operands: &[Value]) -> Result<(), Error> {
+    iterate(state, operands)?;
     let length = operands.first().map_or(0, |first| match first.as_str() {
         Some(text) => text.len(),
         None => first.len().unwrap_or(0),
@@ -79,8 +134,7 @@ pub(super) fn assign(state: &mut State, operands: &[Value]) -> Result<(), Error>
 
 /// True if a value of a known depth is a namespace, or has one.
 fn has_namespace(value: &Value) -> bool {
-    let is_namespace = |object: &DynObject| object.type_name().ends_with("::Namespace");
-    if value.as_object().is_some_and(is_namespace) {
+    if is_namespace(value) {
         return true;
     }
     let is_map = value.kind() == ValueKind::Map;

@@ -13,10 +13,12 @@ use trail_platform::quote::escape;
 use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
 use super::deep_stack::on_deep_stack;
-use super::environment::{NAME, environment};
+use super::dry_run;
+use super::environment::{self, NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::ordered_json::{OrderedMembers, map_members};
+use super::template_file::{template_of, token, utf8};
 use super::tokenizer::{EncodeError, Tokenizer};
 use crate::model::LoadError;
 use crate::model::fields::Fields;
@@ -171,6 +173,8 @@ pub struct ChatTemplate {
     special_tokens: BTreeMap<&'static str, Value>,
     /// The reason for which the model's template cannot be used.
     broken: Option<String>,
+    /// Limits of the template, a phrase each.
+    limits: Vec<String>,
 }
 
 impl ChatTemplate {
@@ -187,11 +191,12 @@ impl ChatTemplate {
             None => (&config_file, template_of(&fields)?),
         };
         let (bos_token, eos_token) = (token(&fields, "bos_token")?, token(&fields, "eos_token")?);
-        let template = Self::new(source, bos_token, eos_token).map_err(|error| {
+        let fault = |error: ChatError| {
             let expected = "a Jinja template";
             let remedy = "correct it, or remove it and use /v1/completions";
             LoadError::new(file, NAME, expected, error.to_string(), remedy)
-        })?;
+        };
+        let template = Self::new(source, bos_token, eos_token).map_err(fault)?;
         let mut special_tokens = BTreeMap::new();
         for key in SPECIAL_TOKENS {
             if fields.get(key).is_some() {
@@ -204,7 +209,7 @@ impl ChatTemplate {
             let texts: Vec<String> = further.iter().filter_map(text).collect();
             special_tokens.insert(FURTHER_TOKENS, texts.into());
         }
-        Ok(ChatTemplate { file: file.display().to_string(), special_tokens, ..template })
+        ChatTemplate { special_tokens, ..template }.in_file(file).map_err(fault)
     }
 
     /// Compiles a template from its source; with `None`, every conversation is rejected.
@@ -220,9 +225,26 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, file: NAME.into(), bos_token, eos_token, ..absent })
     }
 
-    /// The same, read from `file`.
-    pub(super) fn in_file(self, file: &Path) -> Self {
-        ChatTemplate { file: file.display().to_string(), ..self }
+    /// The same, read from `file`, and rendered with typical conversations.
+    ///
+    /// # Errors
+    ///
+    /// It renders no conversation.
+    pub(super) fn in_file(self, file: &Path) -> Result<Self, ChatError> {
+        let template = ChatTemplate { file: file.display().to_string(), ..self };
+        let limits = if template.is_present() { dry_run::limits(&template)? } else { Vec::new() };
+        Ok(ChatTemplate { limits, ..template })
+    }
+
+    /// Returns the limits of a loaded template, each a phrase such as "refuses a system message:
+    /// no system role".
+    pub fn limits(&self) -> &[String] {
+        &self.limits
+    }
+
+    /// Names the filters, tests and methods that there are not, a phrase each.
+    pub(super) fn missing(&self) -> Vec<String> {
+        self.environment.as_ref().map_or_else(Vec::new, environment::missing)
     }
 
     /// Returns a template that rejects every conversation.
@@ -234,6 +256,7 @@ impl ChatTemplate {
             eos_token: String::new(),
             special_tokens: BTreeMap::new(),
             broken: None,
+            limits: Vec::new(),
         }
     }
 
@@ -258,17 +281,28 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
+        self.render_value(context! { messages => Serde(messages), add_generation_prompt })
+    }
+
+    /// Renders a conversation whose members, such as `messages` and `tools`, are the template's
+    /// variables. Servers take messages of text alone; see [`render`](Self::render).
+    pub fn render_json(&self, conversation: &OrderedMembers) -> Result<String, ChatError> {
+        self.render_value(Value::from(Serde(conversation)))
+    }
+
+    fn render_value(&self, conversation: Value) -> Result<String, ChatError> {
         let environment = self.environment.as_ref().ok_or_else(|| match &self.broken {
             Some(reason) => ChatError::Broken(reason.clone()),
             None => ChatError::NoTemplate,
         })?;
         let conversation = context! {
-            messages => Serde(messages),
-            add_generation_prompt,
-            bos_token => self.bos_token.as_str(),
-            eos_token => self.eos_token.as_str(),
-            tools => (),
-            documents => (),
+            ..conversation,
+            ..context! {
+                bos_token => self.bos_token.as_str(),
+                eos_token => self.eos_token.as_str(),
+                tools => (),
+                documents => (),
+            },
             ..Value::from_pairs(self.special_tokens.clone())
         };
         #[cfg(feature = "template-metering")]
@@ -333,42 +367,6 @@ fn end_of_final(text: &str, message: &str) -> Option<usize> {
     let start = text.rfind(message.trim())?;
     let kept = text[start..].starts_with(message.trim_start());
     Some(start + if kept { message.trim_start() } else { message.trim() }.len())
-}
-
-/// Reads the template of `tokenizer_config.json`: a string, or a list of named templates, where
-/// `default` is the one for conversations.
-fn template_of(fields: &Fields) -> Result<Option<String>, LoadError> {
-    let Some(value) = fields.get(NAME) else { return Ok(None) };
-    let is_default = |entry: &&serde_json::Value| {
-        entry.get("name").and_then(serde_json::Value::as_str) == Some("default")
-    };
-    let source = match value.as_array() {
-        None => Some(value),
-        Some(named) => named.iter().find(is_default).and_then(|entry| entry.get("template")),
-    };
-    let source = source.and_then(serde_json::Value::as_str);
-    source.map(|source| Some(source.to_string())).ok_or_else(|| {
-        let expected = "a template or a list of templates with one named \"default\"";
-        fields.refuse(NAME, expected, "put the template into chat_template.jinja")
-    })
-}
-
-/// The text of a template's file. Another encoding would give another prompt.
-fn utf8(file: &Path, bytes: Vec<u8>) -> Result<String, LoadError> {
-    String::from_utf8(bytes).map_err(|error| {
-        let found = format!("another byte at {}", error.utf8_error().valid_up_to());
-        LoadError::new(file, NAME, "text in UTF-8", found, "save it in UTF-8")
-    })
-}
-
-/// Reads the text of a special token: a string, or the `content` of an object.
-fn token(fields: &Fields, key: &str) -> Result<String, LoadError> {
-    let Some(value) = fields.get(key) else { return Ok(String::new()) };
-    let spelling = value.get("content").unwrap_or(value).as_str();
-    spelling.map(str::to_string).ok_or_else(|| {
-        let expected = "a string or an object with the key content";
-        fields.refuse(key, expected, "download the file again")
-    })
 }
 
 /// Returns the message that the template raised, or else the engine's description.

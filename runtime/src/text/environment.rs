@@ -4,15 +4,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, escape_formatter};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
 use super::allowance::{charge_text, check_depth, check_width};
 use super::bounds::{self, BoundedText};
 use super::calendar::format_utc;
+use super::jinja_builtins;
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::python_json::{self, Style};
+use super::python_methods;
+use super::python_text::text_of;
+#[cfg(feature = "template-metering")]
+use super::template_check;
 
 /// The template's name within its environment.
 pub(super) const NAME: &str = "chat_template";
@@ -24,24 +28,42 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Error>
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     bounds::install(&mut environment, &source)?;
+    if source.contains("\\N{") {
+        let why = "a character by its name, \\N{...}: write the character";
+        return Err(Error::new(ErrorKind::SyntaxError, why));
+    }
     #[cfg(feature = "template-metering")]
     metering::check_constants(&source, syntax.clone())?;
     environment.set_syntax(syntax);
-    environment.set_unknown_method_callback(unknown_method_callback);
+    environment.set_unknown_method_callback(python_methods::call);
+    jinja_builtins::install(&mut environment);
     #[cfg(feature = "template-metering")]
     metering::install(&mut environment);
     environment.set_formatter(write_value);
+    environment.add_function(GENERATION, generation);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     environment.add_template_owned(NAME, without_generation_tags(&source))?;
     #[cfg(feature = "template-metering")]
-    metering::check(&environment, NAME)?;
+    template_check::check(&environment, NAME)?;
     Ok(environment)
 }
 
+/// Names the filters, tests and methods of the template that there are not, a phrase each.
+pub(super) fn missing(environment: &Environment<'static>) -> Vec<String> {
+    #[cfg(feature = "template-metering")]
+    return template_check::missing(environment, NAME).unwrap_or_default();
+    #[cfg(not(feature = "template-metering"))]
+    return Vec::new();
+}
+
+/// Name of the function behind `{% generation %}`.
+const GENERATION: &str = "trail_generation";
+
 /// Returns `source` with the tags `{% generation %}` and `{% endgeneration %}` of transformers,
-/// which mark an answer's tokens for training, as a condition that holds.
+/// which mark an answer's tokens for training, as the call of a function that writes what they
+/// enclose. What is set within stays within, as in transformers.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -49,8 +71,8 @@ fn without_generation_tags(source: &str) -> String {
         let Some((tag, behind)) = after.split_once("%}") else { break };
         let name = tag.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
         let replaced = match name {
-            "generation" => tag.replace(name, "if true"),
-            "endgeneration" => tag.replace(name, "endif"),
+            "generation" => tag.replace(name, &format!("call {GENERATION}()")),
+            "endgeneration" => tag.replace(name, "endcall"),
             _ => tag.to_string(),
         };
         out.extend([before, "{%", &replaced, "%}"]);
@@ -59,18 +81,14 @@ fn without_generation_tags(source: &str) -> String {
     out + rest
 }
 
-/// Writes `True`, `False`, `None` and floats as Python does.
+fn generation(state: &mut State, options: Kwargs) -> Result<Value, Error> {
+    options.get::<Value>("caller")?.call(state, &[])
+}
+
+/// Writes a value as Python's `str` gives it.
 fn write_value(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     charge_text(state, value)?;
-    match value.kind() {
-        ValueKind::Bool => out.write_str(if value.is_true() { "True" } else { "False" })?,
-        ValueKind::None => out.write_str("None")?,
-        ValueKind::Number if !value.is_integer() => {
-            out.write_str(&python_json::float(f64::try_from(value.clone())?))?;
-        }
-        _ => escape_formatter(out, state, value)?,
-    }
-    Ok(())
+    Ok(out.write_str(&text_of(value)?)?)
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {
@@ -115,12 +133,16 @@ fn tojson(
         style = Style { item_separator, key_separator, ..style };
     }
     options.assert_all_used()?;
+    if matches!(value.kind(), ValueKind::Undefined | ValueKind::Iterable) {
+        let why = format!("tojson: a value of type {} has no JSON", value.kind());
+        return Err(Error::new(ErrorKind::BadSerialization, why));
+    }
     check_depth(state, &value)?;
     let mut json = BoundedText::default();
     let written = python_json::dump(&value, &style, &mut json);
     let failed =
         |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
-    Ok(Value::from_safe_string(json.finish(written.map_err(failed))?))
+    Ok(Value::from(json.finish(written.map_err(failed))?))
 }
 
 /// The text of one level of `indent`: a number of spaces, or the text itself.

@@ -129,12 +129,12 @@ impl ChatTemplate {
         };
         let bos_token = text("tokenizer.ggml.bos_token_id")?;
         let eos_token = text("tokenizer.ggml.eos_token_id")?;
-        let template = Self::new(source, bos_token, eos_token).map_err(|error| {
+        let template = Self::new(source, bos_token, eos_token);
+        template.and_then(|template| template.in_file(metadata.file())).map_err(|error| {
             let (expected, file) = ("a Jinja template", metadata.file());
             let remedy = "use /v1/completions, or choose a file with a sound template";
             LoadError::new(file, key, expected, error.to_string(), remedy)
-        })?;
-        Ok(template.in_file(metadata.file()))
+        })
     }
 }
 

@@ -11,20 +11,30 @@ use minijinja::machinery::{
     Instruction, Instructions, Token, eval, get_compiled_template, make_string_output, tokenize,
 };
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, ValueOrKwargs};
+use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
-use super::allowance::{MAX_BYTES, charge_work};
+use super::allowance::{ELEMENT_WORK, MAX_BYTES, charge_work};
 use super::charges::{
-    assign, charge_format, charge_join, charge_replace, compare, concatenate, contains, elements,
-    format, indent, join, multiply, nest, replace, split, walk, walk_work, write_first,
+    add, assign, charge_format, charge_join, charge_replace, compare, concatenate, contains,
+    elements, format, indent, iterate, join, multiply, nest, order, replace, slice, split, walk,
+    walk_work, write_first,
 };
+use super::jinja_builtins::{DICT_METHODS, attribute, format_arguments};
+use super::python_methods;
+use super::python_text::text_of;
 
 // Functions of the metering instructions. No template can name them.
+const ADD: &str = "+";
+const ATTRIBUTE: &str = ".name";
 const CONCATENATE: &str = "~";
 const MULTIPLY: &str = "*";
 const COMPARE: &str = "=";
+const ORDER: &str = "<";
 const CONTAINS: &str = "in";
+const ITERATE: &str = "for";
+const LIST: &str = "[]";
+const SLICE: &str = "[:]";
 const WALK: &str = "|";
 const ELEMENTS: &str = "|list";
 const SPLIT: &str = "|split";
@@ -39,11 +49,14 @@ const ASSIGN: &str = ".";
 /// Charges the operands of one instruction, first operand first.
 type Meter = fn(&mut State, &[Value]) -> Result<(), Error>;
 
-const METERS: [(&str, Meter); 14] = [
-    (CONCATENATE, concatenate),
+const METERS: [(&str, Meter); 17] = [
+    (ADD, add),
     (MULTIPLY, multiply),
     (COMPARE, compare),
+    (ORDER, order),
     (CONTAINS, contains),
+    (ITERATE, iterate),
+    (SLICE, slice),
     (WALK, walk),
     (ELEMENTS, elements),
     (SPLIT, split),
@@ -64,6 +77,12 @@ pub(super) fn install(environment: &mut Environment) {
         };
         environment.add_function(name, meter);
     }
+    environment.add_function(CONCATENATE, |state: &mut State, a: Value, b: Value| {
+        concatenate(state, &[a.clone(), b.clone()])?;
+        Ok::<_, Error>(text_of(&a)? + &text_of(&b)?)
+    });
+    environment.add_function(LIST, |state: &mut State, value: Value| list(state, value));
+    environment.add_function(ATTRIBUTE, |value: &Value, name: &str| attribute(value, name));
     environment.set_unknown_method_callback(call_method);
 }
 
@@ -120,26 +139,6 @@ pub(super) fn check_constants(source: &str, syntax: SyntaxConfig) -> Result<(), 
     }
 }
 
-/// Fails for a template that names other templates or has blocks: chat templates are one file.
-pub(super) fn check(environment: &Environment<'static>, name: &str) -> Result<(), Error> {
-    let template = environment.get_template(name)?;
-    let instructions = &get_compiled_template(&template).instructions;
-    let names_another = |instruction: &Instruction| {
-        matches!(
-            instruction,
-            Instruction::Include(_)
-                | Instruction::LoadBlocks
-                | Instruction::CallBlock(_)
-                | Instruction::FastSuper
-                | Instruction::ExportLocals
-        )
-    };
-    match (0..).map_while(|at| instructions.get(at)).any(names_another) {
-        true => Err(Error::new(ErrorKind::SyntaxError, "blocks and other templates have no place")),
-        false => Ok(()),
-    }
-}
-
 /// Returns the operands as a list, last first, for the `UnpackList` that puts them back.
 fn charged(state: &mut State, operands: &[Value], charge: Meter) -> Result<Value, Error> {
     charge(state, operands)?;
@@ -147,22 +146,19 @@ fn charged(state: &mut State, operands: &[Value], charge: Meter) -> Result<Value
 }
 
 /// Filters and tests whose work does not depend on the length of what they are applied to.
-const CONSTANT_WORK: [&str; 8] =
-    ["count", "default", "defined", "first", "length", "mapping", "none", "undefined"];
+const CONSTANT_WORK: [&str; 9] =
+    ["count", "d", "default", "defined", "first", "length", "mapping", "none", "undefined"];
 
 /// The metering function before `instruction`, and the number of its operands.
 fn meter(instruction: &Instruction) -> Option<(&'static str, u16)> {
     match *instruction {
-        Instruction::StringConcat | Instruction::Add => Some((CONCATENATE, 2)),
+        Instruction::Add => Some((ADD, 2)),
         Instruction::Mul => Some((MULTIPLY, 2)),
-        Instruction::Eq
-        | Instruction::Ne
-        | Instruction::Gt
-        | Instruction::Gte
-        | Instruction::Lt
-        | Instruction::Lte => Some((COMPARE, 2)),
+        Instruction::Eq | Instruction::Ne => Some((COMPARE, 2)),
+        Instruction::Gt | Instruction::Gte | Instruction::Lt | Instruction::Lte => Some((ORDER, 2)),
         Instruction::In => Some((CONTAINS, 2)),
-        Instruction::Slice => Some((WALK, 4)),
+        Instruction::PushLoop(_) => Some((ITERATE, 1)),
+        Instruction::Slice => Some((SLICE, 4)),
         Instruction::BuildList(Some(count)) | Instruction::BuildTuple(Some(count)) => {
             Some((NEST, operands(count)?))
         }
@@ -209,6 +205,8 @@ fn metered<'source>(instructions: &Instructions<'source>) -> Instructions<'sourc
     positions.extend(all.clone().scan(0, |end, instruction| {
         *end += match instruction {
             Instruction::EmitRaw(_) => 2,
+            Instruction::GetAttr(name) if DICT_METHODS.contains(name) => 2,
+            other if is_lazy(other) => 4,
             other if meter(other).is_some() => 3,
             _ => 1,
         };
@@ -217,19 +215,58 @@ fn metered<'source>(instructions: &Instructions<'source>) -> Instructions<'sourc
     let mut metered = Instructions::new(instructions.name(), instructions.source());
     for (at, instruction) in (0..).zip(all) {
         let line = instructions.get_line(at).unwrap_or(0) as u16;
-        let mut add = |instruction| metered.add_with_line(instruction, line);
+        let mut push = |instruction| metered.add_with_line(instruction, line);
         if let Instruction::EmitRaw(text) = instruction {
-            add(Instruction::LoadConst(Value::from(*text)));
-            add(Instruction::Emit);
+            push(Instruction::LoadConst(Value::from(*text)));
+            push(Instruction::Emit);
             continue;
         }
-        if let Some((function, operands)) = meter(instruction) {
-            add(Instruction::CallFunction(function, Some(operands)));
-            add(Instruction::UnpackList(usize::from(operands)));
+        match instruction {
+            // A list that the compiler has computed.
+            Instruction::LoadConst(value) if value.kind() == ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter().into_iter().flatten().collect();
+                push(Instruction::LoadConst(items.into()));
+                continue;
+            }
+            Instruction::GetAttr(name) if DICT_METHODS.contains(name) => {
+                push(Instruction::LoadConst(Value::from(*name)));
+                push(Instruction::CallFunction(ATTRIBUTE, Some(2)));
+                continue;
+            }
+            Instruction::StringConcat => {
+                push(Instruction::CallFunction(CONCATENATE, Some(2)));
+                continue;
+            }
+            _ => {}
         }
-        add(retargeted(instruction.clone(), &positions));
+        if let Some((function, operands)) = meter(instruction) {
+            push(Instruction::CallFunction(function, Some(operands)));
+            push(Instruction::UnpackList(usize::from(operands)));
+        }
+        push(retargeted(instruction.clone(), &positions));
+        if is_lazy(instruction) {
+            push(Instruction::CallFunction(LIST, Some(1)));
+        }
     }
     metered
+}
+
+/// True for an operation whose result is a list in Python, and an iterator in minijinja.
+fn is_lazy(instruction: &Instruction) -> bool {
+    matches!(instruction, Instruction::Add | Instruction::Mul | Instruction::Slice)
+}
+
+/// The result of such an operation.
+fn list(state: &mut State, value: Value) -> Result<Value, Error> {
+    if value.kind() != ValueKind::Iterable {
+        return Ok(value);
+    }
+    let mut items = Vec::new();
+    for item in value.try_iter()? {
+        charge_work(state, ELEMENT_WORK)?;
+        items.push(item);
+    }
+    Ok(Value::from(items))
 }
 
 /// Returns `instruction` with its jump target at the new position.
@@ -262,11 +299,18 @@ fn call_method(
     match (method, value.as_str(), arguments) {
         ("replace", Some(text), [from, to, ..]) => charge_replace(state, text, from, to)?,
         ("join", Some(_), [items, ..]) => charge_join(state, items, value)?,
-        ("format", Some(text), _) => charge_format(state, text, arguments)?,
+        ("format", Some(text), _) => {
+            charge_format(state, text, arguments)?;
+            // A format that names parts of its arguments gets them whole.
+            if !text.contains('[') {
+                let arguments = format_arguments(arguments)?;
+                return python_methods::call(state, value, method, &arguments);
+            }
+        }
         ("split", Some(_), [separator, ..]) => split(state, &[value.clone(), separator.clone()])?,
         ("split", Some(_), []) => split(state, std::slice::from_ref(value))?,
         ("splitlines", Some(_), _) => split(state, &[value.clone(), Value::from("\n")])?,
         _ => {}
     }
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+    python_methods::call(state, value, method, arguments)
 }

@@ -8,17 +8,26 @@ mod calendar;
 mod charges;
 pub mod chat;
 mod deep_stack;
+mod dry_run;
 mod environment;
 mod gguf;
+mod jinja_builtins;
+mod jinja_globals;
 mod json_syntax;
 #[cfg(feature = "template-metering")]
 mod metering;
 mod ordered_json;
 mod python_json;
+mod python_methods;
+mod python_text;
 mod scored_merges;
 mod stop;
 mod stream;
+#[cfg(feature = "template-metering")]
+mod template_check;
+mod template_file;
 mod text_bound;
+mod text_growth;
 mod token_bytes;
 mod token_model;
 pub mod tokenizer;

@@ -16,6 +16,7 @@ use super::breaks::{BreakRemover, SpecialTexts, keep_break_characters};
 use super::json_syntax;
 use super::stream::Decode;
 use super::text_bound::TokenBound;
+use super::text_growth;
 use super::token_bytes::TokenBytes;
 use super::token_model::TokenModel;
 use crate::model::LoadError;
@@ -55,7 +56,8 @@ impl std::error::Error for EncodeError {}
 
 impl Tokenizer {
     /// Loads the `tokenizer.json` of the model at `path` (the folder, or a file in it), whose
-    /// embedding table has `vocab_size` rows.
+    /// embedding table has `vocab_size` rows. Added tokens may have ids beyond: the engine refuses
+    /// a prompt with one, and samples none.
     pub fn load(path: &Path, vocab_size: usize) -> Result<Self, LoadError> {
         let file = model_folder(path).join("tokenizer.json");
         if !file.is_file() {
@@ -67,19 +69,37 @@ impl Tokenizer {
                 "download it with the model, convert tokenizer.model with transformers, or pass token ids",
             ));
         }
-        Self::from_bytes(&file, &read_json(&file)?, vocab_size)
+        let tokenizer = Self::parse(&file, &read_json(&file)?)?;
+        let largest = tokenizer.inner.get_vocab(false).into_values().max();
+        tokenizer.with_ids_below(&file, vocab_size, largest)
     }
 
-    /// A tokenizer from the bytes of `file`; see [`Tokenizer::load`].
+    /// A tokenizer from the bytes of `file`, all of whose ids are below `vocab_size`.
     pub fn from_bytes(file: &Path, bytes: &[u8], vocab_size: usize) -> Result<Self, LoadError> {
+        let tokenizer = Self::parse(file, bytes)?;
+        let largest = tokenizer.inner.get_vocab(true).into_values().max();
+        tokenizer.with_ids_below(file, vocab_size, largest)
+    }
+
+    fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let fault = |found: String| {
             let expected = "a Hugging Face fast tokenizer";
             LoadError::new(file, "content", expected, found, "download it again")
         };
         json_syntax::check(bytes).map_err(|error| fault(error.to_string()))?;
-        let tokenizer = contained(|| Inner::from_bytes(bytes).map(Self::new));
-        let tokenizer = tokenizer.map_err(fault)?.map_err(|error| fault(error.to_string()))?;
-        match tokenizer.largest_id() {
+        let inner = contained(|| Inner::from_bytes(bytes));
+        let inner = inner.map_err(fault)?.map_err(|error| fault(error.to_string()))?;
+        text_growth::check(&inner).map_err(fault)?;
+        contained(|| Self::new(inner)).map_err(fault)
+    }
+
+    fn with_ids_below(
+        self,
+        file: &Path,
+        vocab_size: usize,
+        largest: Option<u32>,
+    ) -> Result<Self, LoadError> {
+        match largest {
             Some(largest) if largest as usize >= vocab_size => Err(LoadError::new(
                 file,
                 "vocab",
@@ -87,7 +107,7 @@ impl Tokenizer {
                 format!("id {largest}"),
                 "take tokenizer.json and the weights from the same model",
             )),
-            _ => Ok(tokenizer),
+            _ => Ok(self),
         }
     }
 
@@ -199,10 +219,6 @@ impl Tokenizer {
     /// Tokens of the vocabulary, added ones included.
     pub fn vocab_size(&self) -> u32 {
         self.inner.get_vocab_size(true) as u32
-    }
-
-    fn largest_id(&self) -> Option<u32> {
-        self.inner.get_vocab(true).into_values().max()
     }
 }
 

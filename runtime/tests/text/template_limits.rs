@@ -139,8 +139,8 @@ fn a_template_that_is_used_too_much_is_named_by_its_file() {
     let folder = folder("named");
     let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
     fs::write(folder.join("chat_template.jinja"), source).expect("write");
-    let template = ChatTemplate::load(&folder).expect("a template");
-    let error = template.render(&[message("user", "hi")], true).expect_err("refused").to_string();
+    // It renders no conversation, which is known at the load.
+    let error = ChatTemplate::load(&folder).err().expect("refused").to_string();
     assert!(error.contains("chat_template.jinja uses more than 5000000 instructions"), "{error}");
 }
 

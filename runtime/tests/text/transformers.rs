@@ -12,10 +12,10 @@ const BOS: u32 = 0;
 const EOS: u32 = 1;
 const USER: u32 = 2;
 const FIRST_BYTE: u32 = 3;
-const VOCAB: usize = 3 + 256 + 1;
+pub(crate) const VOCAB: usize = 3 + 256 + 1;
 
 /// Creates an empty folder for this test run.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("text").join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
@@ -33,7 +33,7 @@ fn byte_char(byte: u8) -> char {
 }
 
 /// Builds a byte-level tokenizer with one merge, three special tokens, and `<s>` before each text.
-fn tokenizer_json() -> Value {
+pub(crate) fn tokenizer_json() -> Value {
     const SPECIAL: [&str; 3] = ["<s>", "</s>", "<|user|>"];
     let mut vocab: Map<String, Value> =
         SPECIAL.iter().zip(0..).map(|(token, id)| (token.to_string(), json!(id))).collect();
@@ -70,7 +70,7 @@ fn tokenizer(name: &str) -> Tokenizer {
     load(name, &tokenizer_json())
 }
 
-fn load(name: &str, json: &Value) -> Tokenizer {
+pub(crate) fn load(name: &str, json: &Value) -> Tokenizer {
     let folder = folder(name);
     fs::write(folder.join("tokenizer.json"), json.to_string()).expect("write");
     Tokenizer::load(&folder, VOCAB).expect("a tokenizer")

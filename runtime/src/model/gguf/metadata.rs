@@ -111,10 +111,25 @@ impl Metadata {
         self.get(key).map(|_| self.size(key, max)).transpose()
     }
 
+    /// A number, or a list of equal ones, as converters write a size per layer.
+    fn number(&self, key: &str) -> Option<Value> {
+        match self.get(key)? {
+            Value::Array(Array::Ints(items)) => {
+                let first = *items.first()?;
+                items.iter().all(|&item| item == first).then(|| Value::Int(first.into()))
+            }
+            Value::Array(Array::Floats(items)) => {
+                let first = *items.first()?;
+                items.iter().all(|&item| item == first).then(|| Value::Float(first.into()))
+            }
+            other => Some(other.clone()),
+        }
+    }
+
     /// A whole number in `1..=max`.
     pub fn size(&self, key: &str, max: usize) -> Result<usize, LoadError> {
-        let size = match self.get(key) {
-            Some(Value::Int(n)) => usize::try_from(*n).ok(),
+        let size = match self.number(key) {
+            Some(Value::Int(n)) => usize::try_from(n).ok(),
             _ => None,
         };
         size.filter(|n| (1..=max).contains(n)).ok_or_else(|| {
@@ -136,11 +151,11 @@ impl Metadata {
 
     /// A number from 1e-12 to 1e15, or `None` where the key is absent.
     pub fn optional_positive(&self, key: &str) -> Result<Option<f64>, LoadError> {
-        let number = match self.get(key) {
-            None => return Ok(None),
-            Some(Value::Float(number)) => Some(*number),
-            Some(Value::Int(number)) => Some(*number as f64),
-            Some(_) => None,
+        let number = match self.number(key) {
+            None if self.get(key).is_none() => return Ok(None),
+            Some(Value::Float(number)) => Some(number),
+            Some(Value::Int(number)) => Some(number as f64),
+            _ => None,
         };
         number
             .filter(|number| POSITIVE.contains(number))
@@ -288,6 +303,7 @@ fn describe(value: &Value) -> String {
         Value::Float(x) => x.to_string(),
         Value::Bool(flag) => flag.to_string(),
         Value::Text(text) => format!("{text:?}"),
+        Value::Array(Array::Ints(_) | Array::Floats(_)) => "a list of numbers".into(),
         Value::Array(_) => "a list".into(),
     }
 }

@@ -45,7 +45,7 @@ fn what_the_forward_pass_lacks_is_refused_by_its_key() {
         ("llama.attention.value_length", |file| file.int("llama.attention.value_length", 4)),
         ("llama.rope.dimension_count", |file| file.int("llama.rope.dimension_count", 4)),
         ("llama.final_logit_softcapping", |file| file.float("llama.final_logit_softcapping", 30.0)),
-        ("llama.attention.head_count", |file| file.ints("llama.attention.head_count", &[2, 2])),
+        ("llama.attention.head_count", |file| file.ints("llama.attention.head_count", &[2, 1])),
         ("llama.block_count", |file| file.remove("llama.block_count")),
         ("llama.attention.head_count_kv", |file| file.int("llama.attention.head_count_kv", 0)),
         ("blk.0.attn_q.bias", |file| file.vector("blk.0.attn_q.bias", &[0.0; 32])),
@@ -57,6 +57,23 @@ fn what_the_forward_pass_lacks_is_refused_by_its_key() {
         change(&mut file);
         let message = refusal(&file);
         assert!(message.contains(key), "{key}: {message}");
+    }
+}
+
+#[test]
+fn a_list_of_equal_numbers_is_the_number() {
+    let mut file = small();
+    let one = config(&file);
+    let count = i32::try_from(one.num_kv_heads).expect("a count");
+    file.ints("llama.attention.head_count_kv", &[count; 6]);
+    assert_eq!(config(&file).num_kv_heads, one.num_kv_heads);
+    for unequal in [&[count, count + 1][..], &[]] {
+        file.ints("llama.attention.head_count_kv", unequal);
+        let message = refusal(&file);
+        assert!(
+            message.contains("head_count_kv") && message.contains("a list of numbers"),
+            "{message}"
+        );
     }
 }
 
