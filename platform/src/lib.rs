@@ -1,7 +1,7 @@
 //! Definitions that every crate of the workspace shares, without dependencies but the optional
 //! hwloc: CPU instruction sets ([`isa`]) and their vector registers ([`simd`]), cores and NUMA
 //! nodes ([`topology`]), memory that can be used ([`memory`]), the heap's free pages ([`heap`]),
-//! text of files within messages ([`quote`]), seeded random numbers ([`rng`]) and statistics of
+//! text of files within messages ([`quote`]) and from outside ([`printable`]), seeded random numbers ([`rng`]) and statistics of
 //! samples ([`stats`]).
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -10,6 +10,7 @@ pub mod heap;
 pub mod isa;
 pub mod kendall;
 pub mod memory;
+pub mod printable;
 pub mod quote;
 pub mod rng;
 pub mod simd;
