@@ -64,6 +64,8 @@ use body_limits::BodyLimits;
 use error::ApiError;
 use memory_budget::MemoryBudget;
 use request_head::HeadRules;
+#[cfg(fuzzing)]
+pub use request_head::check_text as check_head;
 pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
-
+use trail_platform::printable::printable;
 use trail_server::{ServerOptions, Signals, Timeouts};
 
 /// Options of `trail-rt serve`.
@@ -148,10 +148,13 @@ pub fn run(
         allow_special_tokens: args.allow_special_tokens,
         allowed_hosts: args.allowed_hosts.clone(),
     };
-    let (model, policy) = (setup.name.clone(), engine.policy());
+    let policy = engine.policy();
+    let model = setup.name.clone();
+    // One line, whatever the name of the model's file.
+    let shown = printable(&model).replace('\n', "\\n");
     let device = engine.device().to_owned();
     trail_server::run(setup, engine, host, options, signals, |at| {
-        notice(format_args!("trail-rt serves {model} under {policy} ({device}) on http://{at}"));
+        notice(format_args!("trail-rt serves {shown} under {policy} ({device}) on http://{at}"));
         if json {
             let url = format!("http://{at}");
             let object =
