@@ -263,7 +263,7 @@ mod tests {
 
     /// A body of `sent` bytes whose sender then stops.
     fn stalled(sent: usize) -> Body {
-        let chunks = (0..sent).step_by(8 << 10).map(|_| Ok::<_, ApiError>(vec![b' '; 8 << 10]));
+        let chunks = (0..sent).step_by(8 << 10).map(|_| Ok::<_, std::convert::Infallible>(vec![b' '; 8 << 10]));
         Body::from_stream(stream::iter(chunks).chain(stream::pending()))
     }
 
@@ -289,7 +289,7 @@ mod tests {
         let reads = bodies.map(|body| {
             limits.read(Body::from_stream(stream::iter(
                 body.chunks(16 << 10)
-                    .map(|chunk| Ok::<_, ApiError>(chunk.to_vec()))
+                    .map(|chunk| Ok::<_, std::convert::Infallible>(chunk.to_vec()))
                     .collect::<Vec<_>>(),
             )))
         });
