@@ -11,11 +11,12 @@ use trail_runtime::text::{ChatError, ChatMessage, ChatOptions, OrderedMembers};
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
-use crate::body_limits::BodyPermit;
+use crate::body_permit::BodyPermit;
 use crate::choice::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::logprobs;
+use crate::number::TopLogprobs;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::prompts::Prompts;
@@ -27,7 +28,7 @@ use crate::unsupported::{Field, Neutral, is_neutral};
 struct Fields {
     messages: Vec<Message>,
     logprobs: Option<bool>,
-    top_logprobs: Option<u8>,
+    top_logprobs: Option<TopLogprobs>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
 }
@@ -39,6 +40,7 @@ const UNSUPPORTED: [Field; 3] =
 /// A message. Fields that its template could write, and that are not supported, must ask for
 /// nothing.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a role and a content")]
 struct Message {
     role: String,
     content: Option<OneOrMany<Part>>,
@@ -73,6 +75,7 @@ fn neutral<'de, D: Deserializer<'de>>(deserializer: D, neutral: Neutral) -> Resu
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a type and a text")]
 struct Part {
     #[serde(rename = "type")]
     kind: PartKind,
@@ -109,6 +112,7 @@ impl Message {
 /// Reads the fields of a request.
 fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
+    body.check_integers()?;
     Ok((body.read()?, body.read()?))
 }
 
@@ -162,7 +166,7 @@ impl Fields {
     }
 
     fn top_logprobs(&self) -> Result<Option<u8>, ApiError> {
-        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+        match (self.logprobs.unwrap_or(false), self.top_logprobs.map(TopLogprobs::get)) {
             (true, top) => Ok(Some(top.unwrap_or(0))),
             (false, None | Some(0)) => Ok(None),
             (false, Some(_)) => Err(ApiError::invalid_field(

@@ -14,11 +14,12 @@ use crate::choice::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::logprobs;
+use crate::number::TopLogprobs;
 use crate::options::Options;
 use crate::prompt::Prompt;
 use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
-use crate::state::{ServerState, Shared};
+use crate::state::Shared;
 use crate::unsupported::{Field, Neutral};
 
 /// OpenAI's default for this endpoint.
@@ -27,7 +28,7 @@ const DEFAULT_MAX_TOKENS: u32 = 16;
 #[derive(Deserialize)]
 struct Fields {
     prompt: Prompt,
-    logprobs: Option<u8>,
+    logprobs: Option<TopLogprobs>,
     echo: Option<bool>,
 }
 
@@ -66,13 +67,21 @@ pub(crate) async fn create(
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }
     let usage = Usage::of_prompts(&ids);
-    let echo = echoed.map_or_else(Vec::new, |prompt| texts(&state, prompt));
+    let (echo, permit) = match echoed {
+        None => (Vec::new(), permit),
+        Some(Prompt::Texts(texts)) => (texts, permit),
+        Some(Prompt::Ids(ids)) => {
+            let tokenizer = state.tokenizer.clone();
+            let decode = move |ids: &Vec<u32>| tokenizer.decode(ids, false);
+            permit.run(move |_| ids.iter().map(decode).collect()).await?
+        }
+    };
     let prompts = Prompts {
         ids,
         echo,
         field: "prompt",
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),
-        top_logprobs: fields.logprobs,
+        top_logprobs: fields.logprobs.map(TopLogprobs::get),
         top_logprobs_field: "logprobs",
     };
     let choices = options.submit(&state, &access, prompts, permit).await?;
@@ -89,15 +98,6 @@ impl Fields {
             )),
             (echo, _) => Ok(echo.then(|| self.prompt.clone())),
         }
-    }
-}
-
-/// The texts of the prompts.
-fn texts(state: &ServerState, prompt: Prompt) -> Vec<String> {
-    let decode = |ids: &Vec<u32>| state.tokenizer.decode(ids, false);
-    match prompt {
-        Prompt::Texts(texts) => texts,
-        Prompt::Ids(ids) => ids.iter().map(decode).collect(),
     }
 }
 

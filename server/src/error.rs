@@ -9,7 +9,7 @@ use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
 
 /// Seconds after which a client may try again, if the server is full or closing.
-const RETRY_SECONDS: &str = "1";
+pub(crate) const RETRY_SECONDS: &str = "1";
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,18 @@ impl ApiError {
             code: Some("rate_limit_exceeded"),
             ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
         }
+    }
+
+    /// 503: there is no room for one more unfinished request.
+    pub(crate) fn no_memory() -> Self {
+        let message = "the server has too many unfinished requests: try again later";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
+    /// 503: there is no room for one more connection.
+    pub(crate) fn no_connection() -> Self {
+        let message = "the server has too many connections: try again later";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
     /// 404: the model is not the one served.

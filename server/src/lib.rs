@@ -13,19 +13,24 @@ mod access;
 mod activity;
 mod body;
 mod body_limits;
+mod body_permit;
 mod chat;
 mod choice;
+mod client_watch;
 mod completions;
 mod connection;
 mod engine_metrics;
 mod envelope;
 mod error;
+mod lane;
 mod length_hint;
 mod lifecycle;
 mod listener;
 mod logprobs;
+mod memory_budget;
 mod metrics;
 mod models;
+mod number;
 mod one_or_many;
 mod options;
 mod prompt;
@@ -58,7 +63,10 @@ use trail_runtime::engine::Engine;
 
 use body_limits::BodyLimits;
 use error::ApiError;
+use memory_budget::MemoryBudget;
 use request_head::HeadRules;
+#[cfg(fuzzing)]
+pub use request_head::check_text as check_head;
 pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};
@@ -79,8 +87,9 @@ pub fn run(
 ) -> Result<(), Error> {
     queue_notices()?;
     let allowed_hosts = options.allowed_hosts.clone();
-    listener::raise_descriptor_limit();
-    let state = Arc::new(ServerState::new(setup, engine, options)?);
+    let connections = listener::max_connections(options.max_connections);
+    let budget = MemoryBudget::new(connections);
+    let state = Arc::new(ServerState::new(setup, engine, options, budget.clone())?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("trail-http")
         .enable_all()
@@ -92,7 +101,7 @@ pub fn run(
         let address = listener.local_addr().map_err(unusable)?;
         signals.begin_serving();
         listening(address)?;
-        tokio::spawn(state.body_limits.clone().release_memory());
+        tokio::spawn(budget.release_memory());
         tokio::spawn(thrash_watch::run(state.clone()));
         let is_loopback = address.ip().to_canonical().is_loopback();
         if !is_loopback {
@@ -114,17 +123,23 @@ fn router(state: Arc<ServerState>, rules: HeadRules) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
-        .method_not_allowed_fallback(|method: axum::http::Method| async move {
-            ApiError::method_not_allowed(&method)
-        })
+        .route("/", get(index))
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
         .route("/live", get(state::live))
         .route("/metrics", get(scrape::scrape))
+        .method_not_allowed_fallback(|method: axum::http::Method| async move {
+            ApiError::method_not_allowed(&method)
+        })
         .layer(from_fn_with_state(Arc::new(rules), request_head::check))
         .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
+}
+
+/// `GET /`: what there is, for browsers and for load balancers that ask here.
+async fn index() -> &'static str {
+    "trail-rt: see /v1/chat/completions, /v1/completions, /v1/models, /health, /live, /metrics\n"
 }
 
 /// Refuses a request while the server drains or after an engine failure. Its body is read all the

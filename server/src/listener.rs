@@ -8,12 +8,23 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use trail_cli::notice;
 
 use crate::connection;
+use crate::error::{ApiError, RETRY_SECONDS};
 use crate::state::ServerState;
 
+/// Connections at once by default: as many as the engine has requests.
+const DEFAULT_CONNECTIONS: usize = 4096;
+/// Descriptors that are left for files and for connections that are refused.
+const OTHER_FILES: usize = 2 * MAX_REFUSED;
+/// Connections that are told at once that there is no room for them; more are closed.
+const MAX_REFUSED: usize = 64;
+/// Time for a refused client to read the answer.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after an accept that failed for lack of file descriptors or memory, so that the loop does
 /// not spin until a connection is closed.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
@@ -29,12 +40,22 @@ pub(crate) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind(&addresses[..]).await
 }
 
-/// Raises the soft limit of open files to the hard one: a connection takes one descriptor, and the
-/// usual soft limit is 1024.
-pub(crate) fn raise_descriptor_limit() {
+/// Connections that the server takes at once: `asked` or the default, within what the limit of open
+/// files leaves. The soft limit is raised to the hard one, as a connection takes one descriptor and
+/// the usual soft limit is 1024.
+pub(crate) fn max_connections(asked: Option<usize>) -> usize {
     let limit = getrlimit(Resource::Nofile);
     // Fails in a sandbox that forbids the call: the server then has the descriptors it was given.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let files = if raised.is_ok() { limit.maximum } else { limit.current };
+    let files = files.map_or(usize::MAX, |files| files as usize);
+    let room = files.saturating_sub(OTHER_FILES).max(files / 2);
+    if let Some(asked) = asked.filter(|asked| *asked > room) {
+        notice(format_args!(
+            "warning: --max-connections {asked} is {room} here: the limit of open files is {files} (ulimit -n)"
+        ));
+    }
+    asked.unwrap_or(DEFAULT_CONNECTIONS).min(room)
 }
 
 /// Accepts connections and serves each in its own task.
@@ -44,6 +65,7 @@ pub(crate) async fn accept(
     state: Arc<ServerState>,
 ) -> Infallible {
     let mut refusals = RefusalLog::default();
+    let refused = Arc::new(Semaphore::new(MAX_REFUSED));
     loop {
         let (stream, _) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -60,8 +82,44 @@ pub(crate) async fn accept(
         // Events of a stream are small writes, which must not wait for the client's ACK. Fails only
         // if the client has left, which the first read reports.
         let _ = stream.set_nodelay(true);
-        let counted = state.lifecycle.count();
-        tokio::spawn(connection::serve(stream, router.clone(), state.clone(), counted));
+        match (state.body_limits.budget.connection(), refused.clone().try_acquire_owned()) {
+            (Some(held), _) => {
+                let (router, counted) = (router.clone(), state.lifecycle.count());
+                tokio::spawn(connection::serve(stream, router, state.clone(), counted, held));
+            }
+            (None, Ok(place)) => {
+                state.metrics.responded(503);
+                tokio::spawn(async move {
+                    let _ = timeout(REFUSAL_TIMEOUT, refuse(&stream)).await;
+                    drop((stream, place));
+                });
+            }
+            // Closed without a word.
+            (None, Err(_)) => state.metrics.responded(503),
+        }
+    }
+}
+
+/// Tells a client that there is no room for its connection, and reads until it has closed it: a
+/// connection closed on unread bytes is reset, which loses the answer.
+async fn refuse(stream: &TcpStream) -> io::Result<()> {
+    let error = ApiError::no_connection().body().to_string();
+    let response = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: {RETRY_SECONDS}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{error}",
+        error.len()
+    );
+    // The buffer of a new socket has room for it.
+    stream.writable().await?;
+    stream.try_write(response.as_bytes())?;
+    let mut unread = [0; 1024];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut unread) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
     }
 }
 

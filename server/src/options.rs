@@ -1,12 +1,12 @@
 //! Request fields that both endpoints share.
 
 use serde::Deserialize;
-use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
+use crate::number::{Count, Real, Whole};
 use crate::one_or_many::OneOrMany;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
@@ -22,19 +22,19 @@ pub(crate) struct Options {
     /// True to stream the answer.
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    pub n: Option<usize>,
-    max_tokens: Option<u32>,
-    max_completion_tokens: Option<u32>,
-    temperature: Option<f32>,
-    top_p: Option<f32>,
-    top_k: Option<i64>,
-    min_p: Option<f32>,
-    repetition_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
-    pub seed: Option<i64>,
+    pub n: Option<Count>,
+    max_tokens: Option<Count>,
+    max_completion_tokens: Option<Count>,
+    temperature: Option<Real>,
+    top_p: Option<Real>,
+    top_k: Option<Whole<-1, { i64::MAX }>>,
+    min_p: Option<Real>,
+    repetition_penalty: Option<Real>,
+    presence_penalty: Option<Real>,
+    frequency_penalty: Option<Real>,
+    pub seed: Option<Whole<{ i64::MIN }, { i64::MAX }>>,
     stop: Option<OneOrMany<String>>,
-    stop_token_ids: Option<Vec<u32>>,
+    stop_token_ids: Option<Vec<Count>>,
     ignore_eos: Option<bool>,
     pub skip_special_tokens: Option<bool>,
     pub include_stop_str_in_output: Option<bool>,
@@ -45,6 +45,7 @@ pub(crate) struct Options {
 }
 
 #[derive(Deserialize, Clone, Debug)]
+#[serde(expecting = "an object")]
 struct StreamOptions {
     include_usage: Option<bool>,
 }
@@ -71,10 +72,14 @@ impl Options {
         sampling: SamplingParams,
     ) -> Result<Request, ApiError> {
         let prompt = &prompts.ids[prompt];
-        let context = state.engine.model().config.max_context;
-        let capacity = context.min(state.engine.kv_blocks() * BLOCK_TOKENS);
+        let capacity = state.capacity;
         let room = capacity.saturating_sub(prompt.len());
-        let asked = self.max_completion_tokens.or(self.max_tokens);
+        let asked = self.max_completion_tokens.or(self.max_tokens).map(Count::get);
+        if asked == Some(0) {
+            let field = self.max_tokens_field();
+            let message = format!("'{field}' is 0: ask for at least one token");
+            return Err(ApiError::invalid_field(field, message));
+        }
         if room == 0 || asked.is_some_and(|asked| asked as usize > room) {
             let prompt = prompt.len();
             let (answer, remedy) = match asked {
@@ -91,21 +96,25 @@ impl Options {
             return Err(ApiError::too_long(prompts.field, message));
         }
         let default = prompts.default_max_tokens.map_or(room, |tokens| room.min(tokens as usize));
-        let stop_tokens = self.stop_token_ids.clone().unwrap_or_default();
-        if stop_tokens.len() > MAX_STOP_TOKENS {
-            let message = format!(
-                "stop_token_ids must have at most {MAX_STOP_TOKENS} ids, not {}",
-                stop_tokens.len()
-            );
-            return Err(ApiError::invalid_field("stop_token_ids", message));
-        }
         Ok(Request {
             sampling,
-            stop_tokens,
+            stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
+    }
+
+    fn stop_tokens(&self) -> Result<Vec<u32>, ApiError> {
+        let ids = self.stop_token_ids.as_deref().unwrap_or_default();
+        if ids.len() > MAX_STOP_TOKENS {
+            let message = format!(
+                "stop_token_ids must have at most {MAX_STOP_TOKENS} ids, not {}",
+                ids.len()
+            );
+            return Err(ApiError::invalid_field("stop_token_ids", message));
+        }
+        Ok(ids.iter().map(|id| id.get()).collect())
     }
 
     /// The client's estimate of the answer's length, tokens, if the predictor reads it: without one
@@ -134,19 +143,20 @@ impl Options {
         seed: u64,
     ) -> SamplingParams {
         // As in vLLM, -1 means "all", like 0; so does a value above the vocabulary size.
-        let top_k = self.top_k.map(|k| k.clamp(0, i64::from(u32::MAX)) as u32);
+        let top_k = self.top_k.map(|k| i64::from(k).clamp(0, i64::from(u32::MAX)) as u32);
+        let or = |real: Option<Real>, default| real.map_or(default, |real| real.0);
         SamplingParams {
-            temperature: self.temperature.unwrap_or(default.temperature),
+            temperature: or(self.temperature, default.temperature),
             top_k: top_k.unwrap_or(default.top_k),
             // As in OpenAI's interface, 0 takes the most likely token.
-            top_p: match self.top_p.unwrap_or(default.top_p) {
+            top_p: match or(self.top_p, default.top_p) {
                 0.0 => f32::MIN_POSITIVE,
                 top_p => top_p,
             },
-            min_p: self.min_p.unwrap_or(default.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            min_p: or(self.min_p, default.min_p),
+            repetition_penalty: or(self.repetition_penalty, default.repetition_penalty),
+            presence_penalty: or(self.presence_penalty, default.presence_penalty),
+            frequency_penalty: or(self.frequency_penalty, default.frequency_penalty),
             seed,
             top_logprobs: prompts.top_logprobs.unwrap_or(0),
         }

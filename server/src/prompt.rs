@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
 
-use crate::body_limits::BodyPermit;
+use crate::body_permit::BodyPermit;
 use crate::error::ApiError;
+use crate::number::Count;
 use crate::state::ServerState;
 use crate::submit::MAX_CHOICES;
 
@@ -31,13 +32,18 @@ impl Prompt {
         permit: BodyPermit,
     ) -> Result<(Vec<Vec<u32>>, BodyPermit), ApiError> {
         let texts = match self {
-            Prompt::Ids(ids) => return Ok((ids, permit)),
+            Prompt::Ids(ids) => {
+                ids.iter().try_for_each(|ids| state.check_ids("prompt", ids.len()))?;
+                return Ok((ids, permit));
+            }
             Prompt::Texts(texts) => texts,
         };
         texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
         let encode = move |text: &String| {
             let ids = state.tokenizer.encode(text, true);
-            ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))
+            let ids = ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))?;
+            // The prompts after it are not tokenized.
+            state.check_ids("prompt", ids.len()).map(|()| ids)
         };
         let (ids, permit) = permit
             .run(move |has_left| {
@@ -148,14 +154,17 @@ impl<'de> Visitor<'de> for ItemVisitor {
     }
 
     fn visit_u64<E: Error>(self, id: u64) -> Result<Item, E> {
-        let id = u32::try_from(id);
-        id.map(Item::Id).map_err(|_| E::custom("expected a token id below 2^32"))
+        Count::deserialize(id.into_deserializer()).map(|id| Item::Id(id.get()))
+    }
+
+    fn visit_f64<E: Error>(self, id: f64) -> Result<Item, E> {
+        Count::deserialize(id.into_deserializer()).map(|id| Item::Id(id.get()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Item, A::Error> {
         let mut ids = Vec::new();
-        while let Some(id) = items.next_element()? {
-            ids.push(id);
+        while let Some(id) = items.next_element::<Count>()? {
+            ids.push(id.get());
         }
         Ok(Item::Ids(ids))
     }
@@ -175,6 +184,7 @@ mod tests {
         assert_eq!(parse(r#""a""#), texts(&["a"]));
         assert_eq!(parse(r#"["a", "b\u0041"]"#), texts(&["a", "bA"]));
         assert_eq!(parse("[]"), texts(&[]));
+        assert_eq!(parse("[1.0, 2e0]"), Ok(Prompt::Ids(vec![vec![1, 2]])));
         assert_eq!(parse("[1, 2]"), Ok(Prompt::Ids(vec![vec![1, 2]])));
         assert_eq!(parse("[[1], [2, 3], []]"), Ok(Prompt::Ids(vec![vec![1], vec![2, 3], vec![]])));
         for mixed in [r#"[1, "a"]"#, r#"["a", 1]"#, "[[1], 1]"] {

@@ -80,6 +80,30 @@ impl HeadRules {
     }
 }
 
+/// Checks a head as a server on a loopback address and as another one do, for the fuzz target: the
+/// first line of `text` is the target, each other a header. Returns the errors.
+#[cfg(fuzzing)]
+pub fn check_text(text: &[u8]) -> [Option<serde_json::Value>; 2] {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let target = lines.next().unwrap_or_default();
+    let mut request = axum::http::Request::builder().method(Method::POST).uri(target);
+    for line in lines {
+        let at = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
+        let (name, value) = (&line[..at], line.get(at + 1..).unwrap_or_default());
+        let value = axum::http::HeaderValue::from_bytes(value.trim_ascii());
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
+            request = request.header(name, value);
+        }
+    }
+    // The parser of HTTP refuses such a target.
+    let Ok(request) = request.body(axum::body::Body::empty()) else { return [None, None] };
+    let allowed_hosts = vec!["api.example".to_owned()];
+    [true, false].map(|is_loopback| {
+        let rules = HeadRules { is_loopback, allowed_hosts: allowed_hosts.clone() };
+        rules.check(&request).err().map(|error| error.body())
+    })
+}
+
 /// The host that a request names. HTTP/1.1 requires exactly one valid Host (RFC 9112, 3.2); the
 /// target's own host wins over it (3.2.2).
 fn host(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, ApiError> {

@@ -7,6 +7,8 @@ use crate::timeouts::Timeouts;
 pub struct ServerOptions {
     /// Time limits.
     pub timeouts: Timeouts,
+    /// Connections at once; `None` for the default.
+    pub max_connections: Option<usize>,
     /// Writes a line for each request to stderr.
     pub verbose: bool,
     /// Special tokens in messages of users and tools are control tokens.

@@ -12,6 +12,7 @@ use trail_runtime::text::{ChatTemplate, Tokenizer};
 use crate::body_limits::BodyLimits;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::server_options::ServerOptions;
 use crate::timeouts::Timeouts;
@@ -51,7 +52,12 @@ pub(crate) type Shared = State<Arc<ServerState>>;
 
 impl ServerState {
     /// Creates the state of a server that accepts requests.
-    pub(crate) fn new(setup: Setup, engine: Engine, options: ServerOptions) -> Result<Self, Error> {
+    pub(crate) fn new(
+        setup: Setup,
+        engine: Engine,
+        options: ServerOptions,
+        budget: Arc<MemoryBudget>,
+    ) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
         let context = engine.model().config.max_context;
@@ -68,6 +74,7 @@ impl ServerState {
             body_limits: BodyLimits::new(
                 trail_platform::available_threads(),
                 options.timeouts.body,
+                budget,
             ),
             verbose: options.verbose,
             allow_special_tokens: options.allow_special_tokens,
@@ -86,6 +93,18 @@ impl ServerState {
         let message = format!(
             "this server has room for {capacity} tokens in a request, and the prompt of {} bytes has {least} at least: shorten it",
             text.len()
+        );
+        Err(ApiError::too_long(field, message))
+    }
+
+    /// Returns an error if a prompt of `tokens`, the request's `field`, has no room.
+    pub(crate) fn check_ids(&self, field: &str, tokens: usize) -> Result<(), ApiError> {
+        let capacity = self.capacity;
+        if tokens <= capacity {
+            return Ok(());
+        }
+        let message = format!(
+            "this server has room for {capacity} tokens in a request, and the prompt has {tokens}: shorten it"
         );
         Err(ApiError::too_long(field, message))
     }

@@ -6,7 +6,7 @@ use trail_cli::{TextOptions, random};
 use trail_runtime::engine::{Request, SubmitError};
 
 use crate::access::Access;
-use crate::body_limits::{BodyPermit, HasLeft};
+use crate::body_permit::{BodyPermit, HasLeft};
 use crate::choice::{Choice, ChoiceOptions};
 use crate::error::ApiError;
 use crate::options::Options;
@@ -43,14 +43,14 @@ impl Options {
         prompts: &Prompts,
         has_left: HasLeft,
     ) -> Result<Vec<Choice>, ApiError> {
-        let n = self.n.unwrap_or(1);
+        let n = self.n.map_or(1, |n| n.get() as usize);
         let count = n.saturating_mul(prompts.ids.len());
         if n == 0 || count > MAX_CHOICES {
             let message =
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
-        let seed = self.seed.map_or_else(random::u64, |seed| seed as u64);
+        let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
             let seed = seed_of_answer(seed, (index % n) as u64);
             let sampling = self.sampling(&state.sampling, prompts, seed);

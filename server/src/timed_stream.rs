@@ -3,7 +3,7 @@
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,8 +16,9 @@ use crate::timeouts::Timeouts;
 /// A stream that fails with `TimedOut` when the client sends no request, or half a header, or does
 /// not read the response. During a request reads are not timed here: the body has its own limit,
 /// and the answer may take as long as it takes.
-pub(crate) struct TimedStream {
-    stream: TcpStream,
+pub(crate) struct TimedStream<'a> {
+    /// Borrowed, as the watch for the client's leaving has it too.
+    stream: &'a TcpStream,
     activity: Arc<Activity>,
     timeouts: Timeouts,
     read: Timer,
@@ -28,9 +29,9 @@ pub(crate) struct TimedStream {
     in_header: bool,
 }
 
-impl TimedStream {
+impl<'a> TimedStream<'a> {
     /// Wraps `stream`; `activity` says when a request is in progress.
-    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(stream: &'a TcpStream, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
         let (read, write) = (Timer::default(), Timer::default());
         TimedStream { stream, activity, timeouts, read, write, requests: 0, in_header: false }
     }
@@ -48,14 +49,32 @@ impl TimedStream {
     }
 }
 
-impl AsyncRead for TimedStream {
+/// Repeats `io` until it does not find the socket unready, which `ready` waits for.
+fn poll_io<T>(
+    mut ready: impl FnMut() -> Poll<Result<()>>,
+    mut io: impl FnMut() -> Result<T>,
+) -> Poll<Result<T>> {
+    loop {
+        ready!(ready())?;
+        match io() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            done => return Poll::Ready(done),
+        }
+    }
+}
+
+impl AsyncRead for TimedStream<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
         let this = &mut *self;
-        let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        let stream = this.stream;
+        let polled = poll_io(
+            || stream.poll_read_ready(cx),
+            || stream.try_read(buffer.initialize_unfilled()).map(|bytes| buffer.advance(bytes)),
+        );
         let requests = this.activity.requests();
         if this.requests != requests {
             this.requests = requests;
@@ -78,13 +97,14 @@ impl AsyncRead for TimedStream {
     }
 }
 
-impl AsyncWrite for TimedStream {
+impl AsyncWrite for TimedStream<'_> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let stream = self.stream;
+        let polled = poll_io(|| stream.poll_write_ready(cx), || stream.try_write(bytes));
         self.time_write(cx, polled)
     }
 
@@ -93,20 +113,23 @@ impl AsyncWrite for TimedStream {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        let stream = self.stream;
+        let polled = poll_io(|| stream.poll_write_ready(cx), || stream.try_write_vectored(bytes));
         self.time_write(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        // A TCP socket has nothing to flush.
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        // The connection drops the socket next, which shuts it down.
+        Poll::Ready(Ok(()))
     }
 }
 

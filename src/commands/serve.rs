@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
-
+use trail_platform::printable::printable;
 use trail_server::{ServerOptions, Signals, Timeouts};
 
 /// Options of `trail-rt serve`.
@@ -35,6 +35,10 @@ pub struct ServeArgs {
     /// Time that a client may read nothing of its response [default: 60]
     #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     write_timeout: Option<u64>,
+    /// Connections at once; more are refused with 503 [default: 4096, or what the limit of open
+    /// files leaves]
+    #[arg(long, hide = true, value_name = "N", value_parser = connections())]
+    max_connections: Option<u32>,
     /// Time for running requests to finish after SIGTERM or SIGINT; then they are cut [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(0))]
     drain_seconds: Option<u64>,
@@ -65,6 +69,11 @@ fn seconds(least: u64) -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(least..=365 * 24 * 3600)
 }
 
+/// Parser of a number of connections.
+fn connections() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
 impl ServeArgs {
     /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: ServeArgs) -> ServeArgs {
@@ -76,6 +85,7 @@ impl ServeArgs {
             body_timeout: self.body_timeout.or(others.body_timeout),
             idle_timeout: self.idle_timeout.or(others.idle_timeout),
             write_timeout: self.write_timeout.or(others.write_timeout),
+            max_connections: self.max_connections.or(others.max_connections),
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
             served_model_name: self.served_model_name.or(others.served_model_name),
             verbose: self.verbose || others.verbose,
@@ -133,14 +143,18 @@ pub fn run(
     }
     let options = ServerOptions {
         timeouts: args.timeouts(),
+        max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
         allowed_hosts: args.allowed_hosts.clone(),
     };
-    let (model, policy) = (setup.name.clone(), engine.policy());
+    let policy = engine.policy();
+    let model = setup.name.clone();
+    // One line, whatever the name of the model's file.
+    let shown = printable(&model).replace('\n', "\\n");
     let device = engine.device().to_owned();
     trail_server::run(setup, engine, host, options, signals, |at| {
-        notice(format_args!("trail-rt serves {model} under {policy} ({device}) on http://{at}"));
+        notice(format_args!("trail-rt serves {shown} under {policy} ({device}) on http://{at}"));
         if json {
             let url = format!("http://{at}");
             let object =

@@ -110,6 +110,15 @@ fn small_requests_pass_large_ones_that_wait() {
     }
 }
 
+#[test]
+fn large_requests_pass_senders_that_stop() {
+    let server = Server::start(&["--body-timeout", "3600"]);
+    let halves: Vec<TcpStream> = (0..40).map(|_| half_body(&server, 4 << 20)).collect();
+    let user = "x".repeat(80_000);
+    server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1, "user": user }));
+    drop(halves);
+}
+
 /// Sends the header and 100 kB of a body of `length` bytes.
 fn half_body(server: &Server, length: usize) -> TcpStream {
     let mut connection = TcpStream::connect(server.address).expect("the server listens");

@@ -145,6 +145,13 @@ fn a_log_without_a_reader_stops_nothing() {
 }
 
 #[test]
+fn a_path_in_the_log_is_printable() {
+    let mut server = Server::start(&["--verbose"]);
+    raw(&server, "GET /a\u{85}\u{2028}\u{202e}\u{9b}b HTTP/1.1\r\nHost: localhost\r\n", "");
+    assert!(server.line().contains("GET /a\\u{85}\\u{2028}\\u{202e}\\u{9b}b 404"));
+}
+
+#[test]
 fn a_hangup_without_a_terminal_is_no_reason_to_end() {
     let mut server = Server::start(&[]);
     signal(server.pid(), "-HUP");

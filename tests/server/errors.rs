@@ -86,6 +86,63 @@ fn bad_fields_are_refused_by_name() {
 }
 
 #[test]
+fn errors_name_the_field_in_the_words_of_json() {
+    let server = Server::start(&[]);
+    let user = json!([{ "role": "user", "content": "hi" }]);
+    let part = json!([{ "role": "user", "content": [5] }]);
+    let cases = [
+        (
+            json!({ "messages": user, "logprobs": true, "top_logprobs": 300 }),
+            "'top_logprobs': expected a whole number from 0 to 20, not number `300`",
+        ),
+        (json!({ "messages": user, "top_k": -5 }), "'top_k': expected a whole number"),
+        (json!({ "messages": user, "n": 1.5 }), "'n': expected a whole number"),
+        (json!({ "messages": user, "max_completion_tokens": 0 }), "'max_completion_tokens' is 0"),
+        (json!({ "messages": 5 }), "'messages': expected an array, not number `5`"),
+        (
+            json!({ "messages": part }),
+            "'messages[0].content[0]': expected an object with a type and a text, not number `5`",
+        ),
+        (json!({ "messages": user, "stream": 1 }), "'stream': expected a boolean, not number `1`"),
+    ];
+    for (body, says) in cases {
+        let (status, error) = refused(&server, "POST", CHAT, &body.to_string());
+        let message = error["message"].as_str().expect("a message");
+        assert!(status == 400 && message.contains(says), "{body}: {message}");
+    }
+    let large = r#"{"messages": [{"role": "user", "content": "a", "x": 18446744073709551616}]}"#;
+    let (_, error) = refused(&server, "POST", CHAT, large);
+    assert!(error["message"].to_string().contains("more than 64 bits"), "{error}");
+}
+
+#[test]
+fn whole_floats_are_whole_numbers() {
+    let server = Server::start(&[]);
+    let body = json!({ "prompt": [5.0, 6.0], "n": 1.0, "max_tokens": 2e0, "ignore_eos": true });
+    assert_eq!(server.post(COMPLETIONS, &body)["usage"]["completion_tokens"], 2);
+}
+
+#[test]
+fn the_root_names_the_endpoints_and_other_methods_are_refused() {
+    let server = Server::start(&[]);
+    let (status, text) = server.get("/");
+    assert!(status == 200 && text.contains("/v1/chat/completions"), "{text}");
+    assert_eq!(server.request("HEAD", "/", "").0, 200);
+    for path in ["/", "/health", "/live", "/metrics", "/v1/models"] {
+        assert_eq!(refused(&server, "DELETE", path, "").0, 405, "{path}");
+    }
+}
+
+/// Ids beyond the context are counted, not decoded for an echo.
+#[test]
+fn an_echo_beyond_the_context_is_refused() {
+    let server = Server::start(&[]);
+    let body = json!({ "prompt": vec![5; 2000], "echo": true }).to_string();
+    let (status, error) = refused(&server, "POST", COMPLETIONS, &body);
+    assert_eq!((status, &error["code"]), (400, &json!("context_length_exceeded")));
+}
+
+#[test]
 fn unknown_fields_are_let_through() {
     let server = Server::start(&[]);
     server.post(
