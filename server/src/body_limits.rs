@@ -263,7 +263,9 @@ mod tests {
 
     /// A body of `sent` bytes whose sender then stops.
     fn stalled(sent: usize) -> Body {
-        let chunks = (0..sent).step_by(8 << 10).map(|_| Ok::<_, std::convert::Infallible>(vec![b' '; 8 << 10]));
+        let chunks = (0..sent)
+            .step_by(8 << 10)
+            .map(|_| Ok::<_, std::convert::Infallible>(vec![b' '; 8 << 10]));
         Body::from_stream(stream::iter(chunks).chain(stream::pending()))
     }
 
