@@ -1,8 +1,8 @@
 //! Definitions that every crate of the workspace shares, without dependencies but the optional
 //! hwloc: CPU instruction sets ([`isa`]) and their vector registers ([`simd`]), cores and NUMA
 //! nodes ([`topology`]), memory that can be used ([`memory`]), the heap's free pages ([`heap`]),
-//! text of files within messages ([`quote`]) and from outside ([`printable`]), seeded random numbers ([`rng`]) and statistics of
-//! samples ([`stats`]).
+//! text of files within messages ([`quote`]) and from outside ([`printable`]), seeded random
+//! numbers ([`rng`]) and statistics of samples ([`stats`]).
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
