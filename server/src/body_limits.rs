@@ -34,7 +34,7 @@ const LARGE_BYTES: usize = 3 * MAX_BODY_BYTES;
 const STEP_BYTES: usize = 64 << 10;
 /// Time for a step of a large body to arrive: a sender that is slower gives up its share.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait of a large body for room, and for its turn; then its client is told to try again.
+/// Longest wait of a large body for room, and for its turn; then the answer is 429.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of a body that is refused which are read all the same, for its client to get the answer: a
 /// connection closed on unread bytes is reset, which loses what was sent last.
@@ -204,7 +204,7 @@ impl SenderClock {
         SenderClock { limit, left, step_limit, step_left, step_end: SMALL_BYTES }
     }
 
-    /// Waits for the next chunk of a body of which `received` bytes have arrived.
+    /// Waits for the next chunk of a body after `received` bytes.
     async fn next(
         &mut self,
         chunks: &mut BodyDataStream,
@@ -254,6 +254,7 @@ mod tests {
     use super::*;
     use axum::body::Body;
     use futures_util::{FutureExt, stream};
+    use std::convert::Infallible;
 
     fn limits() -> Arc<BodyLimits> {
         let mut limits = BodyLimits::new(1, Duration::from_secs(60), MemoryBudget::new(100));
@@ -263,9 +264,7 @@ mod tests {
 
     /// A body of `sent` bytes whose sender then stops.
     fn stalled(sent: usize) -> Body {
-        let chunks = (0..sent)
-            .step_by(8 << 10)
-            .map(|_| Ok::<_, std::convert::Infallible>(vec![b' '; 8 << 10]));
+        let chunks = (0..sent).step_by(8 << 10).map(|_| Ok::<_, Infallible>(vec![b' '; 8 << 10]));
         Body::from_stream(stream::iter(chunks).chain(stream::pending()))
     }
 
@@ -291,7 +290,7 @@ mod tests {
         let reads = bodies.map(|body| {
             limits.read(Body::from_stream(stream::iter(
                 body.chunks(16 << 10)
-                    .map(|chunk| Ok::<_, std::convert::Infallible>(chunk.to_vec()))
+                    .map(|chunk| Ok::<_, Infallible>(chunk.to_vec()))
                     .collect::<Vec<_>>(),
             )))
         });

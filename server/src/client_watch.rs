@@ -64,7 +64,7 @@ fn probe(stream: &TcpStream, activity: &Activity) -> bool {
             true
         }
         Stage::Waiting { takes_interim: false } => false,
-        // What waits to be written comes first; the write has its own limit.
+        // Bytes that wait to be written come first; the write has its own limit.
         Stage::Waiting { .. } if activity.is_write_blocked() => true,
         Stage::Waiting { .. } => match stream.try_write(INTERIM) {
             Ok(sent) => sent == INTERIM.len(),

@@ -38,7 +38,7 @@ const COMMENT: &[u8] = b":\n\n";
 /// The body of a response: keeps its request open until it is sent or dropped.
 struct TrackedBody {
     body: Body,
-    /// True for a stream of events, each of them a frame.
+    /// True for a stream of events; each event is a frame.
     has_events: bool,
     request: OpenRequest,
 }

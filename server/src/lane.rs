@@ -35,7 +35,7 @@ pub(crate) struct Share {
 }
 
 impl Lane {
-    /// A lane of `amount`, for a part of which nobody waits longer than `wait_limit`.
+    /// A lane of `amount`; no waiter waits longer than `wait_limit`.
     pub(crate) fn new(amount: usize, wait_limit: Duration) -> Arc<Self> {
         let state = State { free: amount, waiting: BTreeMap::new(), arrivals: 0 };
         Arc::new(Lane { state: Mutex::new(state), wait_limit })
@@ -91,7 +91,7 @@ impl Lane {
         }
     }
 
-    /// The amount that nobody holds.
+    /// The amount that no share holds.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.lock().free

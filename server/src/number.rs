@@ -52,7 +52,7 @@ impl Visitor<'_> for WholeVisitor {
         match (*self.0.start(), *self.0.end()) {
             (i64::MIN, i64::MAX) => f.write_str("a whole number of at most 64 bits"),
             (least, i64::MAX) => write!(f, "a whole number that is at least {least}"),
-            (least, most) => write!(f, "a whole number from {least} to {most}"),
+            (least, max) => write!(f, "a whole number from {least} to {max}"),
         }
     }
 
@@ -139,7 +139,7 @@ pub(crate) fn integer_beyond_64_bits(json: &[u8]) -> Option<&str> {
     None
 }
 
-/// What follows the string that has begun.
+/// The text behind the string that has begun.
 fn after_string(mut rest: &[u8]) -> &[u8] {
     loop {
         match rest {

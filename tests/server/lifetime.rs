@@ -44,7 +44,7 @@ fn send(server: &Server, before: &str, body: &Value, after: &str) -> TcpStream {
 const HOST: &str = "Host: localhost\r\n";
 const LIVE: &str = "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Bytes behind a request hide the end of the stream from whoever reads one request at a time.
+/// Bytes behind a request hide the end of the stream from a reader of one request at a time.
 #[test]
 fn a_client_that_leaves_is_noticed_whatever_follows_its_request() {
     let server = Server::start(&[]);
