@@ -30,7 +30,7 @@ impl Brake {
         self.now_s = now_s;
     }
 
-    /// Counts the tokens of a plan, and those of them that are recomputed.
+    /// Counts the tokens of a plan; `recomputed` of these had KV before.
     pub(crate) fn on_planned(&mut self, tokens: u32, recomputed: u32) {
         self.computed += f64::from(tokens);
         self.recomputed += f64::from(recomputed);

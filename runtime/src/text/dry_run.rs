@@ -77,7 +77,8 @@ mod tests {
             limits_of(strict).expect("usable"),
             [
                 "refuses a system message: no\\nsystem role",
-                "refuses two messages of a user in a row: turns must alternate"
+                "refuses two messages of a user in a row: turns must alternate",
+                "refuses a tool's result: turns must alternate"
             ]
         );
         let last = limits_of("{{ messages[-1].content }}").expect("usable");

@@ -29,8 +29,8 @@ impl Fill<'_> {
     }
 
     /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
-    /// by residents ranked behind `key` that may be evicted. Visits at most `wanted` residents: each holds at least
-    /// one.
+    /// by residents ranked behind `key` that may be evicted. Visits at most `wanted` residents, as
+    /// each holds at least one.
     fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
         let scheduler = &*self.scheduler;
         let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());

@@ -66,7 +66,7 @@ fn expected_length(request: &RequestState) -> f32 {
     request.first_prediction.unwrap_or(UNKNOWN_LENGTH_TOKENS).min(request.max_tokens as f32)
 }
 
-/// What is left of r, at least a token: the expectation of a request that nothing refines.
+/// Tokens left of r, at least one: the expectation of a request that nothing refines.
 fn left_of_first(request: &RequestState) -> f32 {
     (expected_length(request) - request.generated as f32).max(1.0)
 }

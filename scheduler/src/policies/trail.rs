@@ -80,8 +80,8 @@ pub(super) enum Variant {
     Gittins,
 }
 
-/// TRAIL with its state, without the tail bound. `trail-auto` and `gittins` are variants: they share
-/// window and options.
+/// TRAIL with its state, without the tail bound. `trail-auto` and `gittins` are variants: they
+/// share window and options.
 pub(super) struct TrailPolicy {
     name: &'static str,
     config: Trail,

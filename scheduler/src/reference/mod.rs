@@ -65,20 +65,16 @@ impl Reference {
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
-            let gone = |idx| self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx);
-            if places == 0 || gone(idx) || self.requests[&idx].moving() || !(running || open) {
+            if places == 0
+                || self.is_gone(idx)
+                || self.requests[&idx].moving()
+                || !(running || open)
+            {
                 continue;
             }
-            // Victims in the order of eviction: paused from the worst up, then running likewise.
-            let behind = |phase| {
-                let worst_up = order[rank + 1..].iter().rev();
-                worst_up.filter(move |entry| entry.2 == phase).map(|entry| entry.1)
-            };
-            let there = |idx: &RequestIdx| !gone(*idx);
-            let running_behind = behind(Phase::Running).filter(there).count() as u32;
-            let victims: Vec<RequestIdx> =
-                behind(Phase::Paused).chain(behind(Phase::Running)).filter(there).collect();
-
+            let victims = self.victims(&order[rank + 1..]);
+            let runs = |idx: &&RequestIdx| self.requests[idx].phase == Phase::Running;
+            let running_behind = victims.iter().filter(runs).count() as u32;
             let request = &self.requests[&idx];
             let rows_left = rows - rows.min(running_behind.min(places - 1));
             let len = request.uncomputed().min(rows_left).min(self.prefill_rows(request));
@@ -96,12 +92,8 @@ impl Reference {
             let needed = blocks_for(request.tokens()) - self.held(idx);
             let wanted = needed + spare + reserved;
             let missing = wanted.saturating_sub(self.free() + self.swapping_out());
-            let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
-            let reclaimable: u32 = victims.iter().map(|&victim| self.held(victim)).sum();
-            let is_braked = self.brake.holds() && !first;
-            self.braked += (is_braked && (1..=reclaimable).contains(&missing)) as usize;
-            let (victims, reclaimable) =
-                if is_braked { (Vec::new(), 0) } else { (victims, reclaimable) };
+            let victims = self.brake(victims, missing);
+            let reclaimable = self.reclaimable(&victims);
             let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
             let filling = self.filling(&order[rank + 1..]);
             let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
@@ -132,6 +124,35 @@ impl Reference {
         self.brake.on_planned(self.config.token_budget - rows, self.plan.recomputed_tokens);
         self.requeue_preempted(&order);
         self.reclaim(&order, reserved);
+    }
+
+    /// True for a victim of this plan.
+    fn is_gone(&self, idx: RequestIdx) -> bool {
+        self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx)
+    }
+
+    /// Residents among the requests `behind`, in the order of eviction: paused from the worst up,
+    /// then running likewise.
+    fn victims(&self, behind: &[(Key, RequestIdx, Phase)]) -> Vec<RequestIdx> {
+        let of = |phase| {
+            let worst_up = behind.iter().rev().filter(move |entry| entry.2 == phase);
+            worst_up.map(|entry| entry.1).filter(|&idx| !self.is_gone(idx))
+        };
+        of(Phase::Paused).chain(of(Phase::Running)).collect()
+    }
+
+    fn reclaimable(&self, victims: &[RequestIdx]) -> u32 {
+        victims.iter().map(|&victim| self.held(victim)).sum()
+    }
+
+    /// The victims; none while the brake holds, but for the first of the plan.
+    fn brake(&mut self, victims: Vec<RequestIdx>, missing: u32) -> Vec<RequestIdx> {
+        let first = self.plan.rows.is_empty() && self.plan.swap_in.is_empty();
+        if first || !self.brake.holds() {
+            return victims;
+        }
+        self.braked += (1..=self.reclaimable(&victims)).contains(&missing) as usize;
+        Vec::new()
     }
 
     /// All requests, best rank first.
