@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::SignalKind;
 use trail_cli::Error;
 
@@ -53,6 +53,10 @@ pub fn reset_region() {
 /// Restores the terminal and ends the process: no other thread changes it in between. A terminal
 /// that is stopped (Ctrl-S) does not hold it up for long.
 pub fn exit(code: i32) -> ! {
+    if !is_in_foreground() {
+        // Whoever has the terminal now has its modes; a write would stop this process.
+        std::process::exit(code);
+    }
     let (sender, restored) = channel();
     let restore = move || {
         let mut state = lock();
@@ -74,6 +78,11 @@ pub fn exit(code: i32) -> ! {
     let _ = thread::Builder::new().name("restore".into()).spawn(restore);
     let _ = restored.recv_timeout(RESTORE_LIMIT);
     std::process::exit(code)
+}
+
+/// True if this process may change the terminal: it is not a job in the background.
+fn is_in_foreground() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 /// From here on SIGTERM, SIGHUP and SIGQUIT restore the modes that the terminal has now, and end

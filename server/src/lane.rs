@@ -21,7 +21,12 @@ struct State {
     /// By rank, then by arrival.
     waiting: BTreeMap<(usize, u64), Waiter>,
     arrivals: u64,
+    /// Number of waiters above which those that have left are removed.
+    sweep_above: usize,
 }
+
+/// Least number of waiters at which those that have left are looked for behind the first.
+const SWEEP_ABOVE: usize = 64;
 
 struct Waiter {
     amount: usize,
@@ -37,7 +42,8 @@ pub(crate) struct Share {
 impl Lane {
     /// A lane of `amount`; no waiter waits longer than `wait_limit`.
     pub(crate) fn new(amount: usize, wait_limit: Duration) -> Arc<Self> {
-        let state = State { free: amount, waiting: BTreeMap::new(), arrivals: 0 };
+        let waiting = BTreeMap::new();
+        let state = State { free: amount, waiting, arrivals: 0, sweep_above: SWEEP_ABOVE };
         Arc::new(Lane { state: Mutex::new(state), wait_limit })
     }
 
@@ -67,6 +73,10 @@ impl Lane {
         state.arrivals += 1;
         let key = (rank, state.arrivals);
         state.waiting.insert(key, waiter);
+        if state.waiting.len() > state.sweep_above {
+            state.waiting.retain(|_, waiter| !waiter.share.is_closed());
+            state.sweep_above = SWEEP_ABOVE.max(2 * state.waiting.len());
+        }
         self.serve(state);
     }
 

@@ -58,6 +58,9 @@ pub(crate) fn max_connections(asked: Option<usize>) -> usize {
     asked.unwrap_or(DEFAULT_CONNECTIONS).min(room)
 }
 
+/// Reads of up to 1 KiB from a refused connection: more than the request of an honest client.
+const MAX_REFUSED_READS: usize = 64;
+
 /// Accepts connections and serves each in its own task.
 pub(crate) async fn accept(
     listener: TcpListener,
@@ -113,14 +116,16 @@ async fn refuse(stream: &TcpStream) -> io::Result<()> {
     stream.writable().await?;
     stream.try_write(response.as_bytes())?;
     let mut unread = [0; 1024];
-    loop {
+    // A socket that always has more to read never makes this task wait: bounded, and with a pause.
+    for _ in 0..MAX_REFUSED_READS {
         stream.readable().await?;
         match stream.try_read(&mut unread) {
             Ok(0) => return Ok(()),
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-            _ => {}
+            _ => tokio::task::yield_now().await,
         }
     }
+    Ok(())
 }
 
 fn is_of_client(error: &io::Error) -> bool {

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 /// Share of a connection, KiB: its task, its header of at most half of this, its buffers.
 const CONNECTION_KIB: u32 = 32;
-/// The budget for each connection, KiB: the other half is for bodies.
-const KIB_PER_CONNECTION: usize = 64;
+/// The budget for each connection, KiB: its share, and a body of 64 KiB.
+const KIB_PER_CONNECTION: usize = 96;
 /// Memory that was given back since the last release of free pages when the next is due, KiB.
 const RELEASE_KIB: usize = 8 << 10;
 /// Pause before a release, in which other memory is given back too.

@@ -7,9 +7,10 @@ use std::path::Path;
 
 /// A whole file, mapped read-only. While it is mapped, a SIGBUS in it writes its name.
 pub(super) struct MappedFile {
-    map: memmap2::Mmap,
+    // Dropped before the map: afterwards its addresses may be another file's.
     #[cfg(unix)]
     _named: Option<sigbus::Named>,
+    map: memmap2::Mmap,
 }
 
 impl MappedFile {
@@ -140,14 +141,22 @@ mod sigbus {
         // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO; SIGBUS has an
         // address.
         let address = unsafe { (*info).si_addr() }.addr();
-        if let Some(entry) = TABLE.iter().find(|entry| entry.holds(address)) {
+        // SAFETY: as above.
+        let is_fault = unsafe { (*info).si_code } > 0;
+        if let Some(entry) = TABLE.iter().find(|entry| is_fault && entry.holds(address)) {
             let (line, length) = entry.line();
             // SAFETY: the first `length` bytes of `line` are initialised. A failed write leaves the
             // process to end without the line.
             unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), length) };
         }
-        // SAFETY: `previous` is the action that `install` stored, and is never freed.
-        unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
+        // SAFETY: `previous` is the action that `install` stored, and is never freed. A signal that
+        // a process sent (`si_code` of 0 or less) has no instruction that faults again.
+        unsafe {
+            libc::sigaction(signal, previous, ptr::null_mut());
+            if (*info).si_code <= 0 {
+                libc::raise(signal);
+            }
+        }
     }
 
     impl Entry {

@@ -13,6 +13,8 @@ const MAX_ADDED: usize = 256;
 /// Bytes that a rule of SentencePiece's character map may have in place of a character; those in
 /// use have 54 at most.
 const CHARACTER_BYTES: usize = 64;
+/// Special tokens that a template may put around a text.
+const MAX_SPECIAL: usize = 64;
 /// Times that the post-processor may repeat a text.
 const MAX_COPIES: usize = 4;
 
@@ -82,6 +84,16 @@ fn growth(rules: &Value) -> Result<Growth, String> {
                 None => Growth::by(content.max(1)),
             }
         }
+        // Both replace their text, and a word's end, by a space.
+        "BPEDecoder" | "CTC" => {
+            let texts = ["suffix", "pad_token", "word_delimiter_token"].map(|name| &rules[name]);
+            if texts.iter().any(|text| text.as_str() == Some("")) {
+                return Err("a rule replaces the empty text".into());
+            }
+            SAME
+        }
+        // Spaces around each character of three bytes.
+        "BertNormalizer" if rules["handle_chinese_chars"] == true => Growth::by(2),
         "ByteLevel" => Growth { factor: 2, added: 1 },
         "Metaspace" => Growth { factor: length(&rules["replacement"]).max(1), added: 4 },
         "Precompiled" => {
@@ -129,7 +141,13 @@ fn copies(processor: &Value) -> usize {
         }
         "TemplateProcessing" => {
             let pieces = processor["single"].as_array().into_iter().flatten();
-            pieces.filter(|piece| piece.get("Sequence").is_some()).count().max(1)
+            let texts = pieces.clone().filter(|piece| piece.get("Sequence").is_some()).count();
+            let special = pieces.filter_map(|piece| piece["SpecialToken"]["id"].as_str());
+            let ids =
+                |id: &str| processor["special_tokens"][id]["ids"].as_array().map_or(1, Vec::len);
+            let added: usize = special.map(ids).sum();
+            // As if the tokens beyond those of any real template were one more text each.
+            texts.max(1) + added.saturating_sub(MAX_SPECIAL)
         }
         _ => 1,
     }
@@ -159,6 +177,23 @@ mod tests {
         assert!(growth(&replace("", "x")).is_err());
         let regex = json!({ "type": "Replace", "pattern": { "Regex": "." }, "content": "abc" });
         assert_eq!(growth(&regex).expect("a bound").factor, 3);
+    }
+
+    #[test]
+    fn rules_that_replace_the_empty_text_and_repeat_tokens_are_refused() {
+        for rule in [
+            json!({ "type": "BPEDecoder", "suffix": "" }),
+            json!({ "type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "" }),
+        ] {
+            assert!(growth(&rule).is_err(), "{rule}");
+        }
+        let bert = json!({ "type": "BertNormalizer", "handle_chinese_chars": true });
+        let many = json!({ "type": "Sequence", "normalizers": vec![bert; 5] });
+        assert!(growth(&many).expect("a bound").factor > MAX_FACTOR);
+        let special = json!({ "SpecialToken": { "id": "s", "type_id": 0 } });
+        let template = json!({ "type": "TemplateProcessing", "single": vec![special; 10],
+            "special_tokens": { "s": { "id": "s", "ids": vec![1; 100], "tokens": [] } } });
+        assert!(copies(&template) > MAX_COPIES);
     }
 
     #[test]
