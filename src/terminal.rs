@@ -53,8 +53,8 @@ pub fn reset_region() {
 /// Restores the terminal and ends the process: no other thread changes it in between. A terminal
 /// that is stopped (Ctrl-S) does not hold it up for long.
 pub fn exit(code: i32) -> ! {
-    if !is_in_foreground() {
-        // Whoever has the terminal now has its modes; a write would stop this process.
+    if is_in_background() {
+        // The shell has the terminal and its own modes; a write would stop this process.
         std::process::exit(code);
     }
     let (sender, restored) = channel();
@@ -80,9 +80,9 @@ pub fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// True if this process may change the terminal: it is not a job in the background.
-fn is_in_foreground() -> bool {
-    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+/// True for a job that its shell has stopped or put in the background.
+fn is_in_background() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
 /// From here on SIGTERM, SIGHUP and SIGQUIT restore the modes that the terminal has now, and end
