@@ -118,7 +118,7 @@ fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
 
 /// Reads a request as the handler does, for the fuzz target.
 #[cfg(fuzzing)]
-pub fn check(bytes: &[u8]) -> Result<(), ApiError> {
+pub(crate) fn check(bytes: &[u8]) -> Result<(), ApiError> {
     read(&Body::new(bytes.to_vec().into())).map(drop)
 }
 

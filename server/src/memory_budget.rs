@@ -111,7 +111,7 @@ mod tests {
     fn connections_and_bodies_share_one_budget() {
         let budget = MemoryBudget::new(2);
         let first = budget.connection().expect("room");
-        let mut body = budget.body(64 << 10).expect("room");
+        let mut body = budget.body(128 << 10).expect("room");
         assert!(budget.connection().is_some());
         body.merge(budget.body(32 << 10).expect("room"));
         assert!(budget.body(1).is_none() && budget.connection().is_none());
@@ -120,7 +120,7 @@ mod tests {
         assert!(budget.connection().is_none(), "two connections");
         assert!(budget.body(64 << 10).is_some());
         drop((first, second));
-        assert_eq!(budget.free.available_permits(), 128);
+        assert_eq!(budget.free.available_permits(), 2 * KIB_PER_CONNECTION);
     }
 
     #[test]

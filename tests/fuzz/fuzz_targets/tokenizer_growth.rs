@@ -33,9 +33,11 @@ fn rule(rule: &Rule) -> Value {
     match rule {
         Rule::Replace { from, times, to } => json!({ "type": "Replace",
             "pattern": { "String": from }, "content": to.repeat(usize::from(times % 2048)) }),
-        Rule::Regex { class, times, to } => json!({ "type": "Replace",
-            "pattern": { "Regex": ["x*", ".", "\\s+", "$", "[a-e]{2}"][usize::from(class % 5)] },
-            "content": to.repeat(usize::from(*times)) }),
+        Rule::Regex { class, times, to } => {
+            let regex = ["x*", ".", "\\s+", "$", "[a-e]{2}"][usize::from(class % 5)];
+            json!({ "type": "Replace", "pattern": { "Regex": regex },
+                "content": to.repeat(usize::from(*times)) })
+        }
         Rule::Prepend { text, times } => {
             json!({ "type": "Prepend", "prepend": text.repeat(usize::from(*times)) })
         }
@@ -44,7 +46,8 @@ fn rule(rule: &Rule) -> Value {
         Rule::Metaspace { always } => json!({ "type": "Metaspace", "replacement": "\u{2581}",
             "prepend_scheme": if *always { "always" } else { "first" }, "split": true }),
         Rule::Form { kind } => {
-            json!({ "type": ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"][usize::from(kind % 5)] })
+            let form = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"][usize::from(kind % 5)];
+            json!({ "type": form })
         }
         Rule::Fallback => json!({ "type": "ByteFallback" }),
         Rule::Fuse => json!({ "type": "Fuse" }),
