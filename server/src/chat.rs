@@ -196,7 +196,9 @@ async fn encode(
             let invalid = |error: ChatError| ApiError::invalid_field("messages", error.to_string());
             let chat = state.template.render_for(&state.tokenizer, &turns, options);
             let chat = chat.map_err(invalid)?;
-            state.check_text("messages", &chat.plain_text())?;
+            let text = chat.plain_text();
+            state.check_text("messages", &text)?;
+            state.check_beginning("messages", &text)?;
             chat.encode(&state.tokenizer).map_err(invalid)
         })
         .await?;

@@ -23,8 +23,9 @@ pub(crate) enum Prompt {
 
 impl Prompt {
     /// Returns the token ids of each prompt. Texts that cannot fit the context are refused before
-    /// any is tokenized. A client that leaves ends the work at the next prompt of a list: the
-    /// tokenizer takes a text in one piece, since where it may be cut depends on the model's rules.
+    /// any is tokenized, or by the words of their beginning. A client that leaves ends the work at
+    /// the next prompt of a list: the tokenizer takes a text in one piece, since where it may be
+    /// cut depends on the model's rules.
     /// Returns the permit as well.
     pub(crate) async fn encode(
         self,
@@ -40,6 +41,7 @@ impl Prompt {
         };
         texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
         let encode = move |text: &String| {
+            state.check_beginning("prompt", text)?;
             let ids = state.tokenizer.encode(text, true);
             let ids = ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))?;
             // The prompts after it are not tokenized.

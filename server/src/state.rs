@@ -47,6 +47,9 @@ pub(crate) struct ServerState {
     pub capacity: usize,
 }
 
+/// Bytes of a text that usually have a token or more.
+const BYTES_OF_TOKEN: usize = 8;
+
 /// The state as handlers receive it.
 pub(crate) type Shared = State<Arc<ServerState>>;
 
@@ -86,7 +89,22 @@ impl ServerState {
     /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its
     /// tokens are: tokenizing it would be in vain, and take a hundred times its bytes.
     pub(crate) fn check_text(&self, field: &str, text: &str) -> Result<(), ApiError> {
-        let (least, capacity) = (self.tokenizer.least_tokens(text), self.capacity);
+        self.check_least(field, text, self.tokenizer.least_tokens(text))
+    }
+
+    /// Returns an error if a prompt `text`, the request's `field`, has no room by the tokens of its
+    /// beginning. So a text that is much too long is not tokenized whole. Takes as long as to
+    /// tokenize the beginning, at most two thirds of the text.
+    pub(crate) fn check_beginning(&self, field: &str, text: &str) -> Result<(), ApiError> {
+        let bytes = self.capacity.saturating_mul(BYTES_OF_TOKEN);
+        if text.len() <= bytes.saturating_add(bytes / 2) {
+            return Ok(());
+        }
+        self.check_least(field, text, self.tokenizer.least_tokens_of_beginning(text, bytes))
+    }
+
+    fn check_least(&self, field: &str, text: &str, least: usize) -> Result<(), ApiError> {
+        let capacity = self.capacity;
         if least <= capacity {
             return Ok(());
         }

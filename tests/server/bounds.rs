@@ -43,7 +43,11 @@ fn a_text_that_cannot_fit_is_not_tokenized() {
     // The demo model has tokens of up to three digits, and a context of 1024 tokens. A refusal
     // after tokenizing says how many tokens there are, not how many at least.
     let long = "1".repeat(3 * 1024 + 100);
+    // By its bytes it could fit, as a token of special text has 13; by its first words it cannot.
+    let words = "stain|".repeat(2100);
     for (path, body, field) in [
+        (COMPLETIONS, json!({ "prompt": words }), "prompt"),
+        (CHAT, json!({ "messages": [{ "role": "user", "content": words }] }), "messages"),
         (COMPLETIONS, json!({ "prompt": long }), "prompt"),
         (COMPLETIONS, json!({ "prompt": ["a", long] }), "prompt"),
         (CHAT, json!({ "messages": [{ "role": "user", "content": long }] }), "messages"),

@@ -67,6 +67,7 @@ fn invalid(why: impl Into<String>) -> Error {
 }
 
 /// The attribute `name` of `value` as Jinja finds it: a method of a dict comes before its member.
+#[cfg_attr(not(feature = "template-metering"), allow(dead_code))]
 pub(super) fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
     match is_dict(value) {
         true => Ok(Value::from_object(Method)),

@@ -1,6 +1,8 @@
 //! A bound on how much longer a tokenizer's rules make a text. The file comes from outside: four
 //! rules that replace a letter by 2,000 would take all memory at the first prompt.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::tokenizer::Inner;
@@ -111,23 +113,8 @@ fn length_checked(map: &Value) -> Result<&str, String> {
 /// Bytes of the longest replacement of a character map: base64 of the length of a trie in 4 bytes,
 /// the trie, and the replacements, each with a zero behind it.
 fn longest_replacement(base64: &str) -> usize {
-    let sextet = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let sextets: Vec<u8> = base64.bytes().filter_map(sextet).collect();
-    let bytes: Vec<u8> = sextets
-        .chunks(4)
-        .flat_map(|four| {
-            let bits = four.iter().fold(0u32, |bits, &six| bits << 6 | u32::from(six));
-            let bits = bits << (6 * (4 - four.len()));
-            bits.to_be_bytes()[1..four.len().max(1)].to_vec()
-        })
-        .collect();
+    // The tokenizer has read it, or it would not be here.
+    let bytes = STANDARD.decode(base64).unwrap_or_default();
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return 0 };
     let replacements = rest.get(u32::from_le_bytes(*length) as usize..).unwrap_or_default();
     replacements.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0)

@@ -175,6 +175,20 @@ impl Tokenizer {
         bound.as_ref().map_or(0, |bound| bound.least_tokens(text))
     }
 
+    /// Tokens that a long `text` has at least, by encoding its first `bytes` alone: those of all
+    /// words of the pre-tokenizer but the last two, since what follows may change where these end.
+    /// 0 where it makes no words, or the text cannot be encoded.
+    pub fn least_tokens_of_beginning(&self, text: &str, bytes: usize) -> usize {
+        let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        let beginning = keep_break_characters(&text[..end.unwrap_or(0)]);
+        // `encode_fast` knows no words.
+        let encoded = contained(|| self.inner.encode(&*beginning, false));
+        let Ok(Ok(encoding)) = encoded else { return 0 };
+        let words = encoding.get_word_ids();
+        let last = words.iter().flatten().max().copied().unwrap_or(0);
+        words.iter().flatten().filter(|&&word| word + 1 < last).count()
+    }
+
     /// Returns `text` with breaks, so that it has no control tokens within a rendered chat.
     pub(super) fn break_special<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.special_texts.break_within(text)

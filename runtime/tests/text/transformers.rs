@@ -325,6 +325,17 @@ fn a_long_token_and_a_missing_byte_leave_other_texts_bounded() {
     assert_eq!(tokenizer.least_tokens(&" ".repeat(401)), 10);
 }
 
+/// Words count whole, and a run of spaces is one: nothing is known of it before its end.
+#[test]
+fn the_beginning_of_a_long_text_tells_most_of_its_tokens() {
+    let tokenizer = tokenizer("beginning");
+    let words = "he said, \u{e9}l\u{e9}mentaire: 1234 + 5! ".repeat(50);
+    let tokens = tokenizer.encode(&words, false).expect("ids").len();
+    let of_half = tokenizer.least_tokens_of_beginning(&words, words.len() / 2);
+    assert!((tokens * 9 / 20..=tokens / 2).contains(&of_half), "{of_half} of {tokens}");
+    assert_eq!(tokenizer.least_tokens_of_beginning(&" ".repeat(1000), 500), 0);
+}
+
 #[test]
 fn a_text_has_at_least_the_tokens_that_its_bytes_need() {
     let tokenizer = tokenizer("bound");
@@ -335,6 +346,9 @@ fn a_text_has_at_least_the_tokens_that_its_bytes_need() {
     {
         let tokens = tokenizer.encode(text, false).expect("ids").len();
         assert!(tokenizer.least_tokens(text) <= tokens, "{text}");
+        for bytes in 0..=text.len() + 1 {
+            assert!(tokenizer.least_tokens_of_beginning(text, bytes) <= tokens, "{text} {bytes}");
+        }
     }
     // No longer token has a byte of this character, though other tokens are longer.
     let rare = "日".repeat(100);
