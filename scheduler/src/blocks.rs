@@ -1,36 +1,59 @@
-//! KV blocks: the free list, and the block table of each request in token order.
+//! KV blocks: who holds which, in token order, and which of those that nobody holds are still known
+//! by their content.
 
+mod names;
+
+use crate::index_list::IndexList;
 use crate::limits::blocks_for;
 use crate::request::RequestIdx;
+
+pub use names::BlockName;
+use names::Names;
 
 /// Index of a KV block in the cache.
 pub type BlockId = u32;
 
-/// A free list, and one table of block ids per index in one arena.
+/// One table of block ids per index in one arena, a count of holders per block, and the blocks that
+/// nobody holds: those without a name, and those that are kept for their content until they are
+/// needed.
 pub(crate) struct Blocks {
     free: Vec<BlockId>,
+    /// Named blocks that nobody holds, the next to be given away first: least recently held, and
+    /// of a request's blocks the last one first, since the others are of use without it.
+    cached: IndexList<BlockId>,
+    /// `[block]`: tables that it is in.
+    holders: Vec<u32>,
+    /// Blocks with more than one holder.
+    shared: u32,
     /// `[request][stride]`. Zeroed memory costs no page until an index is used.
     tables: Vec<BlockId>,
     held: Vec<u32>,
     /// Capacity of one table: blocks of the longest context.
     stride: usize,
     total: u32,
+    names: Option<Names>,
 }
 
 impl Blocks {
-    pub(crate) fn new(num_blocks: u32, max_requests: u32, max_context: u32) -> Blocks {
+    /// `named`: blocks are found by their content.
+    pub(crate) fn new(num_blocks: u32, max_requests: u32, max_context: u32, named: bool) -> Blocks {
         let stride = blocks_for(max_context).min(num_blocks) as usize;
         Blocks {
             free: (0..num_blocks).rev().collect(),
+            cached: IndexList::new(if named { num_blocks } else { 0 }),
+            holders: vec![0; num_blocks as usize],
+            shared: 0,
             tables: vec![0; stride * max_requests as usize],
             held: vec![0; max_requests as usize],
             stride,
             total: num_blocks,
+            names: named.then(|| Names::new(num_blocks, max_requests, stride)),
         }
     }
 
+    /// Blocks that nobody holds, those with a name included.
     pub(crate) fn free(&self) -> u32 {
-        self.free.len() as u32
+        (self.free.len() + self.cached.len()) as u32
     }
 
     pub(crate) fn used(&self) -> u32 {
@@ -49,14 +72,29 @@ impl Blocks {
 
     /// Appends `count` free blocks to the request's table.
     pub(crate) fn grow(&mut self, idx: RequestIdx, count: u32) {
-        let held = self.held(idx) as usize;
-        assert!(held + count as usize <= self.stride, "a request outgrew its max_tokens");
-        let first = idx.index() * self.stride + held;
-        let kept = self.free.len() - count as usize;
-        for (entry, block) in self.tables[first..].iter_mut().zip(self.free.drain(kept..).rev()) {
-            *entry = block;
+        assert!(self.held(idx) + count <= self.stride as u32, "a request outgrew its max_tokens");
+        for _ in 0..count {
+            let block = self.free.pop().unwrap_or_else(|| self.forget_oldest());
+            self.hold(idx, block);
         }
-        self.held[idx.index()] += count;
+    }
+
+    /// Takes the block that was kept longest for its content; its name is forgotten.
+    fn forget_oldest(&mut self) -> BlockId {
+        let block = self.cached.front().expect("as many blocks are free");
+        self.cached.remove(block);
+        self.names.as_mut().expect("a cached block has a name").forget(block);
+        block
+    }
+
+    /// Appends `block` to the request's table.
+    fn hold(&mut self, idx: RequestIdx, block: BlockId) {
+        let at = idx.index() * self.stride + self.held(idx) as usize;
+        self.tables[at] = block;
+        self.held[idx.index()] += 1;
+        let holders = &mut self.holders[block as usize];
+        *holders += 1;
+        self.shared += u32::from(*holders == 2);
     }
 
     /// Frees all blocks of the request.
@@ -67,31 +105,104 @@ impl Blocks {
     /// Frees all but the request's first `kept` blocks. It holds at least that many.
     pub(crate) fn truncate(&mut self, idx: RequestIdx, kept: u32) {
         let first = idx.index() * self.stride;
-        let (kept, held) = (kept as usize, self.held(idx) as usize);
         // Backwards, so that the next to grow gets them in the order they were held.
-        self.free.extend(self.tables[first + kept..first + held].iter().rev());
-        self.held[idx.index()] = kept as u32;
+        for at in (first + kept as usize..first + self.held(idx) as usize).rev() {
+            self.let_go(self.tables[at]);
+        }
+        self.held[idx.index()] = kept;
+        if let Some(names) = &mut self.names {
+            names.unpublish(idx, kept);
+        }
+    }
+
+    fn let_go(&mut self, block: BlockId) {
+        let holders = &mut self.holders[block as usize];
+        *holders -= 1;
+        match *holders {
+            0 if self.names.as_ref().is_some_and(|names| names.has(block)) => {
+                self.cached.push_back(block);
+            }
+            0 => self.free.push(block),
+            1 => self.shared -= 1,
+            _ => {}
+        }
+    }
+
+    /// Blocks that come free if the request lets go of its own, after those for which this was
+    /// called since [`Blocks::end_trial`]; each call needs its own.
+    pub(crate) fn try_release(&mut self, idx: RequestIdx) -> u32 {
+        if self.shared == 0 {
+            return self.held(idx);
+        }
+        let first = idx.index() * self.stride;
+        let mut freed = 0;
+        for at in first..first + self.held(idx) as usize {
+            let holders = &mut self.holders[self.tables[at] as usize];
+            *holders -= 1;
+            freed += u32::from(*holders == 0);
+        }
+        freed
+    }
+
+    /// Takes a call of [`Blocks::try_release`] back.
+    pub(crate) fn end_trial(&mut self, idx: RequestIdx) {
+        if self.shared == 0 {
+            return;
+        }
+        let first = idx.index() * self.stride;
+        for at in first..first + self.held(idx) as usize {
+            self.holders[self.tables[at] as usize] += 1;
+        }
+    }
+}
+
+/// Blocks by their content.
+impl Blocks {
+    /// Appends the name of the request's next full block, if blocks have names.
+    pub(crate) fn name_next(&mut self, idx: RequestIdx, name: BlockName) {
+        if let Some(names) = &mut self.names {
+            names.push(idx, name);
+        }
+    }
+
+    /// Forgets the names of the request that had the index before.
+    pub(crate) fn clear_names(&mut self, idx: RequestIdx) {
+        if let Some(names) = &mut self.names {
+            names.clear(idx);
+        }
+    }
+
+    /// The name of the request's block `block` of its table, if it has one.
+    pub(crate) fn name_at(&self, idx: RequestIdx, block: u32) -> Option<BlockName> {
+        self.names.as_ref()?.of(idx).get(block as usize).map(|&name| BlockName(name))
+    }
+
+    /// Of the request's first `most` blocks, those from the first on that are found by name.
+    pub(crate) fn find(&self, idx: RequestIdx, most: u32) -> u32 {
+        let Some(names) = &self.names else { return 0 };
+        let named = names.of(idx).iter().take(most as usize);
+        named.take_while(|&&name| names.find(name).is_some()).count() as u32
+    }
+
+    /// Appends the first `count` blocks that [`Blocks::find`] counted to the request's empty table.
+    pub(crate) fn share(&mut self, idx: RequestIdx, count: u32) {
+        debug_assert!(count == 0 || self.held(idx) == 0, "shared blocks are the first ones");
+        for i in 0..count {
+            let names = self.names.as_ref().expect("blocks were found by name");
+            let block = names.find(names.of(idx)[i as usize]).expect("it was found");
+            self.cached.remove(block);
+            self.hold(idx, block);
+        }
+    }
+
+    /// Makes the request's first `computed` blocks, whose tokens all have KV, known by name.
+    pub(crate) fn publish(&mut self, idx: RequestIdx, computed: u32) {
+        let Some(names) = &mut self.names else { return };
+        let first = idx.index() * self.stride;
+        let held = self.held[idx.index()].min(computed) as usize;
+        names.publish(idx, &self.tables[first..first + held]);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_come_and_go_in_order() {
-        let mut blocks = Blocks::new(4, 2, 1024);
-        blocks.grow(RequestIdx(1), 2);
-        blocks.grow(RequestIdx(0), 1);
-        blocks.grow(RequestIdx(1), 1);
-        assert_eq!(blocks.table(RequestIdx(1)), [0, 1, 3]);
-        assert_eq!(blocks.table(RequestIdx(0)), [2]);
-        assert_eq!((blocks.free(), blocks.used()), (0, 4));
-        blocks.release(RequestIdx(1));
-        blocks.grow(RequestIdx(0), 3);
-        assert_eq!(blocks.table(RequestIdx(0)), [2, 0, 1, 3]);
-        assert_eq!(blocks.held(RequestIdx(1)), 0);
-        blocks.truncate(RequestIdx(0), 2);
-        assert_eq!((blocks.table(RequestIdx(0)), blocks.free()), (&[2, 0][..], 2));
-    }
-}
+mod tests;

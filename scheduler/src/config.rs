@@ -54,6 +54,9 @@ pub struct SchedulerConfig {
     pub reclaim_steps: u32,
     /// Growth for which free blocks are required when a request enters the batch from the queue.
     pub reserve: Reserve,
+    /// Full blocks are found by name and shared ([`crate::Scheduler::name_block`]).
+    #[serde(default)]
+    pub prefix_cache: bool,
     /// Share of a minute's tokens above which recomputed ones brake evictions: only the first
     /// request in the order may evict then. In (0, 1]; 1: no brake.
     #[serde(default = "no_brake")]
@@ -95,6 +98,7 @@ impl Default for SchedulerConfig {
             token_s: 0.0,
             reclaim_steps: 8,
             reserve: Reserve::None,
+            prefix_cache: false,
             max_recompute: no_brake(),
             refresh_tokens: 1,
         }

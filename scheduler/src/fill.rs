@@ -55,7 +55,7 @@ mod victims;
 
 use crate::decision::Action;
 use crate::key::Ranked;
-use crate::limits::blocks_for;
+use crate::limits::{BLOCK_TOKENS, blocks_for};
 use crate::plan::PlanRow;
 use crate::prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 use crate::request::{Phase, RequestIdx, RequestState};
@@ -201,25 +201,35 @@ impl Fill<'_> {
     fn consider(&mut self, candidate: Ranked) {
         let idx = candidate.idx;
         let request = &self.scheduler.requests[idx];
-        let len = request.uncomputed().min(self.rows_for_next());
+        let waits = request.phase == Phase::Waiting;
+        let cached = if waits { self.scheduler.cached_blocks(idx) } else { 0 };
+        let start = request.computed.max(cached * BLOCK_TOKENS);
+        let uncomputed = request.tokens() - start;
+        let len = uncomputed.min(self.rows_for_next());
         if len == 0 {
             self.admits = false;
             return;
         }
         let swapped = request.phase == Phase::Swapped;
-        let len = if swapped { len } else { len.min(self.prefill_rows(request)) };
-        if len == 0 {
+        let len = if swapped { len } else { len.min(self.prefill_rows(request, start)) };
+        if len == 0 || waits && self.is_being_computed(idx, cached) {
             self.pass();
             return;
         }
         if swapped && self.places as usize <= self.scheduler.swap_state.swapping_in().len() {
             return;
         }
+        // Held before others are evicted for it, who may hold them too.
+        self.scheduler.blocks.share(idx, cached);
+        let request = &self.scheduler.requests[idx];
         let needed = blocks_for(request.tokens()) - self.scheduler.blocks.held(idx);
         let spare = self.spare(request.phase);
         let fits = needed == 0
             || self.can_grow(request, needed, spare) && self.take_blocks(candidate, needed, spare);
         if !fits {
+            if waits {
+                self.scheduler.blocks.release(idx);
+            }
             self.skip(idx);
             return;
         }
@@ -230,7 +240,7 @@ impl Fill<'_> {
             self.scheduler.decide(Action::SwappedIn, idx, None);
             return;
         }
-        self.choose(candidate, len);
+        self.choose(candidate, start, len);
     }
 
     /// Rows the next request may take: one stays for each running request behind it that can still
@@ -241,18 +251,30 @@ impl Fill<'_> {
         self.rows - self.rows.min(running_behind.min(self.places - 1))
     }
 
-    /// Rows that the prefill limit leaves to `request`; any number to a decode.
-    fn prefill_rows(&self, request: &RequestState) -> u32 {
-        let Some(limit) = self.prefill.filter(|_| request.uncomputed() > 1) else {
+    /// True if the block after the first `cached` ones of the request is computed by a row of the
+    /// plan: it waits for that, and the blocks after it, instead of computing them as well.
+    fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
+        let blocks = &self.scheduler.blocks;
+        let Some(name) = blocks.name_at(idx, cached) else { return false };
+        let end = (cached + 1) * BLOCK_TOKENS;
+        let mut rows = self.scheduler.plan.rows.iter().filter(|row| row.start < end);
+        rows.any(|row| blocks.name_at(row.idx, cached) == Some(name))
+    }
+
+    /// Rows that the prefill limit leaves to `request` from token `start` on; any number to a
+    /// decode.
+    fn prefill_rows(&self, request: &RequestState, start: u32) -> u32 {
+        let uncomputed = request.tokens() - start;
+        let Some(limit) = self.prefill.filter(|_| uncomputed > 1) else {
             return u32::MAX;
         };
-        let rows = limit.tokens(request.computed);
+        let rows = limit.tokens(start);
         if !self.prefills {
             return rows.max(MIN_CHUNK_TOKENS);
         }
         match request.phase {
             Phase::Running => rows.max(1),
-            _ if rows >= MIN_CHUNK_TOKENS.min(request.uncomputed()) => rows,
+            _ if rows >= MIN_CHUNK_TOKENS.min(uncomputed) => rows,
             _ => 0,
         }
     }
@@ -289,8 +311,9 @@ impl Fill<'_> {
         self.scheduler.blocks.free() >= needed + spare.max(growth) + self.promised
     }
 
-    /// Puts the candidate into the plan with its next `len` tokens.
-    fn choose(&mut self, candidate: Ranked, len: u32) {
+    /// Puts the candidate into the plan with `len` tokens from `start` on. Those before have KV, of
+    /// shared blocks where it enters.
+    fn choose(&mut self, candidate: Ranked, start: u32, len: u32) {
         let scheduler = &mut *self.scheduler;
         let idx = candidate.idx;
         let entry = match scheduler.requests[idx].phase {
@@ -315,7 +338,11 @@ impl Fill<'_> {
             self.kept += 1;
         }
         let request = &mut scheduler.requests[idx];
-        let start = request.computed;
+        if start > request.computed {
+            scheduler.plan.cached_tokens += start;
+            request.cached_tokens = if request.started { request.cached_tokens } else { start };
+            request.computed = start;
+        }
         let row = PlanRow { idx, start, len, sample: len == request.uncomputed() };
         if request.uncomputed() > 1 {
             self.prefill = self.prefill.map(|limit| limit.after(start, len));

@@ -43,6 +43,7 @@ mod brake;
 mod config;
 mod decision;
 mod fill;
+mod index_list;
 mod key;
 pub mod limits;
 pub mod log;
@@ -65,7 +66,7 @@ mod swap_state;
 
 pub use trail_platform::rng;
 
-pub use blocks::BlockId;
+pub use blocks::{BlockId, BlockName};
 pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use decision::{Action, Decision};
 pub use key::Key;

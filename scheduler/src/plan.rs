@@ -37,6 +37,8 @@ pub struct Plan {
     pub swap_in: Vec<RequestIdx>,
     /// Tokens of this step's rows that are recomputed after an eviction.
     pub recomputed_tokens: u32,
+    /// Tokens before the rows of this step that enter it with blocks found by name.
+    pub cached_tokens: u32,
     /// The reason of each entry, preemption, eviction and swap of this step.
     pub decisions: Vec<Decision>,
 }
@@ -64,6 +66,7 @@ impl Plan {
         self.swap_out.clear();
         self.swap_in.clear();
         self.recomputed_tokens = 0;
+        self.cached_tokens = 0;
         self.decisions.clear();
     }
 

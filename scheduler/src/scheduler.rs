@@ -1,11 +1,12 @@
 //! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
-use crate::blocks::{BlockId, Blocks};
+use crate::blocks::{BlockId, BlockName, Blocks};
 use crate::brake::Brake;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
 use crate::fill::{Fill, Filled};
 use crate::key::{Key, Ranked, sort_again};
+use crate::limits::BLOCK_TOKENS;
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::{BatchLoop, Loop, Policy, rank};
@@ -54,7 +55,12 @@ impl Scheduler {
         Ok(Scheduler {
             policy,
             requests: Requests::new(config.max_requests),
-            blocks: Blocks::new(config.num_blocks, config.max_requests, config.max_context),
+            blocks: Blocks::new(
+                config.num_blocks,
+                config.max_requests,
+                config.max_context,
+                config.prefix_cache,
+            ),
             running: Vec::with_capacity(max_running),
             chosen: Vec::with_capacity(max_running),
             paused: Order::new(config.max_requests),
@@ -73,9 +79,29 @@ impl Scheduler {
         self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
         let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
+        self.blocks.clear_names(idx);
         self.policy.on_submitted(&self.requests[idx]);
         self.waiting.insert(idx, self.key(idx));
         Ok(idx)
+    }
+
+    /// Names the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output in
+    /// one sequence, from its first on. Once a block is computed, another request that has the same
+    /// name at the same place shares it instead of computing it again, and it stays known after its
+    /// last holder until its place is needed. No effect without [`SchedulerConfig::prefix_cache`].
+    pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
+        self.blocks.name_next(idx, name);
+        let request = &self.requests[idx];
+        if request.phase == Phase::Waiting && !request.started {
+            self.requests[idx].cached_tokens = self.cached_blocks(idx) * BLOCK_TOKENS;
+            self.rekey(idx);
+        }
+    }
+
+    /// Blocks of a request without KV that are found by name. Not that of its last token: the token
+    /// after it is sampled from its logits.
+    pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
+        self.blocks.find(idx, (self.requests[idx].tokens() - 1) / BLOCK_TOKENS)
     }
 
     /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
@@ -226,6 +252,12 @@ impl Scheduler {
     pub fn advance(&mut self) {
         let (plan, requests) = (&self.plan, &mut self.requests);
         self.policy.run_loop(BatchLoop(Loop::Advance { plan, requests }));
+        if self.config.prefix_cache {
+            for row in &self.plan.rows {
+                let computed = self.requests[row.idx].computed / BLOCK_TOKENS;
+                self.blocks.publish(row.idx, computed);
+            }
+        }
     }
 
     /// Removes a request in any phase, completed or cancelled. Increments the index's generation
@@ -251,6 +283,15 @@ impl Scheduler {
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
     }
 
+    /// Makes the full blocks of a request with KV known by name, those too whose names came after
+    /// their step.
+    pub(crate) fn publish(&mut self, idx: RequestIdx) {
+        let request = &self.requests[idx];
+        if request.resident() {
+            self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
+        }
+    }
+
     /// Adds a decision about `idx` in favour of `by` to the plan.
     pub(crate) fn decide(&mut self, action: Action, idx: RequestIdx, by: Option<RequestIdx>) {
         let by = by.map(|by| &self.requests[by]);
@@ -259,6 +300,7 @@ impl Scheduler {
     }
 
     fn end(&mut self, idx: RequestIdx) {
+        self.publish(idx);
         self.policy.on_finished(&self.requests[idx]);
         self.requests.end(idx);
     }

@@ -128,6 +128,7 @@ impl Scheduler {
 
     /// Discards a victim's KV: the victim is recomputed later.
     pub(crate) fn discard_kv(&mut self, victim: RequestIdx) {
+        self.publish(victim);
         self.blocks.release(victim);
         self.requests.set_phase(victim, Phase::Waiting);
         let request = &mut self.requests[victim];

@@ -1,8 +1,11 @@
 //! Blocks for a request of the walk, taken from residents ranked behind it.
 
+use std::iter;
+
 use super::Fill;
 use crate::decision::Action;
 use crate::key::{Key, Ranked};
+use crate::scheduler::Scheduler;
 
 impl Fill<'_> {
     /// Gives the candidate `needed` blocks so that `spare` stay free, and evicts others for them if
@@ -31,24 +34,26 @@ impl Fill<'_> {
     /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
     /// by residents ranked behind `key` that may be evicted. Visits at most `wanted` residents, as
     /// each holds at least one.
-    fn cannot_free(&self, wanted: u32, key: Key) -> u32 {
-        let scheduler = &*self.scheduler;
-        let mut missing = wanted.saturating_sub(scheduler.free_after_transfers());
-        if scheduler.brake.holds() && !self.is_first() {
+    fn cannot_free(&mut self, wanted: u32, key: Key) -> u32 {
+        let is_first = self.is_first();
+        let Scheduler { blocks, paused, running, brake, swap_state, .. } = &mut *self.scheduler;
+        let missing = wanted.saturating_sub(blocks.free() + swap_state.swapping_out_blocks());
+        if missing == 0 || brake.holds() && !is_first {
             return missing;
         }
-        let mut paused = scheduler.paused.last();
-        while let Some(victim) = paused.filter(|victim| missing > 0 && victim.key > key) {
-            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
-            paused = scheduler.paused.prev(victim.idx);
-        }
-        for victim in scheduler.running[self.running_first..self.running_end].iter().rev() {
-            if missing == 0 {
+        let running = running[self.running_first..self.running_end].iter().rev().copied();
+        let worst_up = iter::successors(paused.last(), |victim| paused.prev(victim.idx));
+        let victims = worst_up.take_while(|victim| victim.key > key).chain(running);
+        let (mut left, mut tried) = (missing, 0);
+        for victim in victims.clone() {
+            left = left.saturating_sub(blocks.try_release(victim.idx));
+            tried += 1;
+            if left == 0 {
                 break;
             }
-            missing = missing.saturating_sub(scheduler.blocks.held(victim.idx));
         }
-        missing
+        victims.take(tried).for_each(|victim| blocks.end_trial(victim.idx));
+        left
     }
 
     /// Takes the blocks of the worst resident ranked behind `to`, for it: of a paused one, else of

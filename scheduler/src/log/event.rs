@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::blocks::BlockName;
 use crate::decision::Decision;
 use crate::prefill_limit::PrefillLimit;
 use crate::request::{NewRequest, RequestId};
@@ -13,6 +14,13 @@ use crate::request::{NewRequest, RequestId};
 pub enum LogEvent {
     /// A request was admitted.
     Submit(NewRequest),
+    /// The next full block of a request's tokens has a name.
+    NameBlock {
+        /// The request.
+        id: RequestId,
+        /// The name.
+        name: BlockName,
+    },
     /// A prediction arrived.
     Predict {
         /// The request.
@@ -116,6 +124,7 @@ impl LogEvent {
             LogEvent::Decision(decision) => step(decision.step),
             LogEvent::PrefillLimit(None)
             | LogEvent::TrustPredictions(_)
+            | LogEvent::NameBlock { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),
         }

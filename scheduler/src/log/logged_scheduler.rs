@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use super::event::LogEvent;
 use super::header::LogHeader;
+use crate::blocks::BlockName;
 use crate::config::ConfigError;
 use crate::plan::Plan;
 use crate::prefill_limit::PrefillLimit;
@@ -59,6 +60,14 @@ impl LoggedScheduler {
         let initial_prediction = request.initial_prediction.filter(|tokens| tokens.is_finite());
         self.log(LogEvent::Submit(NewRequest { initial_prediction, ..request }));
         Ok(idx)
+    }
+
+    /// [`Scheduler::name_block`].
+    pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
+        if self.scheduler.config().prefix_cache {
+            self.log(LogEvent::NameBlock { id: self.scheduler.state(idx).id, name });
+            self.scheduler.name_block(idx, name);
+        }
     }
 
     /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.

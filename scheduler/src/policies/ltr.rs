@@ -1,7 +1,7 @@
 //! Learning to rank: a score from the prompt alone, and a bound on starvation.
 
 use super::expected_length;
-use super::list::IndexList;
+use crate::index_list::IndexList;
 use crate::plan::PlanRow;
 use crate::{Key, Policy, RequestIdx, RequestState};
 
@@ -59,7 +59,7 @@ struct LtrPolicy {
     plans: u64,
     /// Requests outside the batch whose quantum is not full, by the plan at which their starvation
     /// count was 0.
-    idle: IndexList,
+    idle: IndexList<RequestIdx>,
     /// `[index]`: that plan. The starvation count after plan n is n minus this number.
     idle_since: Vec<u64>,
     /// `[index]`: tokens left to a promoted request; 0 if it is not promoted.

@@ -1,6 +1,6 @@
 //! Multi-level feedback queue: no prediction, priority by the service received.
 
-use super::list::IndexList;
+use crate::index_list::IndexList;
 use crate::plan::PlanRow;
 use crate::{Key, Policy, RequestIdx, RequestState};
 
@@ -104,9 +104,9 @@ struct MlfqPolicy {
     positions: f64,
     requests: Vec<Entry>,
     /// Requests outside the batch, by `idle_since_s`.
-    idle: IndexList,
+    idle: IndexList<RequestIdx>,
     /// Requests of the last plan.
-    ran: IndexList,
+    ran: IndexList<RequestIdx>,
 }
 
 impl MlfqPolicy {

@@ -10,7 +10,6 @@ mod gittins;
 mod isrtf;
 mod kind;
 mod kind_text;
-mod list;
 mod ltr;
 mod mlfq;
 mod oracle;

@@ -2,7 +2,7 @@
 //! imposed on recent arrivals, or a share of it.
 
 use super::express::Express;
-use super::list::IndexList;
+use crate::index_list::IndexList;
 use crate::request::{RequestIdx, RequestState};
 
 /// Finds the requests that are overdue.
@@ -20,7 +20,7 @@ pub(super) struct TailBound {
     share: f64,
     express: Express,
     /// Live requests that are not overdue, by arrival.
-    arrivals: IndexList,
+    arrivals: IndexList<RequestIdx>,
     /// By index.
     entries: Vec<Entry>,
     /// Expected service of all live requests, output tokens.

@@ -3,11 +3,13 @@
 //! It shares with the scheduler only the request's state and the policies. `world` drives both
 //! through the same events and compares their plans.
 
+mod blocks;
 mod swap;
 mod world;
 
 use std::collections::BTreeMap;
 
+use self::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::limits::blocks_for;
 use crate::{
@@ -21,8 +23,7 @@ struct Reference {
     requests: BTreeMap<RequestIdx, RequestState>,
     /// Finished requests whose transfers have not ended.
     ending: BTreeMap<RequestIdx, RequestState>,
-    /// Blocks held by each request with KV.
-    held: BTreeMap<RequestIdx, u32>,
+    blocks: RefBlocks,
     /// Blocks of each request that the host holds, receives or sends back.
     copies: BTreeMap<RequestIdx, u32>,
     limit: Option<PrefillLimit>,
@@ -40,11 +41,16 @@ struct Reference {
 
 impl Reference {
     fn held(&self, idx: RequestIdx) -> u32 {
-        self.held.get(&idx).copied().unwrap_or(0)
+        self.blocks.table(idx).len() as u32
     }
 
     fn free(&self) -> u32 {
-        self.config.num_blocks - self.held.values().sum::<u32>()
+        self.config.num_blocks - self.blocks.used()
+    }
+
+    /// Blocks that `request`, which waits, finds by name.
+    fn cached(&self, request: &RequestState) -> u32 {
+        self.blocks.find(request.idx, (request.tokens() - 1) / BLOCK_TOKENS)
     }
 
     fn begin(&mut self, step: u64, now_s: f64) {
@@ -77,8 +83,12 @@ impl Reference {
             let running_behind = victims.iter().filter(runs).count() as u32;
             let request = &self.requests[&idx];
             let rows_left = rows - rows.min(running_behind.min(places - 1));
-            let len = request.uncomputed().min(rows_left).min(self.prefill_rows(request));
-            if len == 0 {
+            let waits = phase == Phase::Waiting;
+            let cached = if waits { self.cached(request) } else { 0 };
+            let start = request.computed.max(cached * BLOCK_TOKENS);
+            let uncomputed = request.tokens() - start;
+            let len = uncomputed.min(rows_left).min(self.prefill_rows(request, start));
+            if len == 0 || waits && self.is_being_computed(idx, cached) {
                 assert!(!running, "a running request is never short of a row");
                 passed += 1;
                 let strict = self.policy.strict_order();
@@ -89,7 +99,11 @@ impl Reference {
                 continue;
             }
             let spare = self.spare(phase, ran);
-            let needed = blocks_for(request.tokens()) - self.held(idx);
+            let tokens = request.tokens();
+            if waits {
+                self.blocks.share(idx, cached);
+            }
+            let needed = blocks_for(tokens) - self.held(idx);
             let wanted = needed + spare + reserved;
             let missing = wanted.saturating_sub(self.free() + self.swapping_out());
             let victims = self.brake(victims, missing);
@@ -104,6 +118,9 @@ impl Reference {
                 }
             }
             if !grows || needed > 0 && self.free() < wanted {
+                if waits {
+                    self.blocks.truncate(idx, 0);
+                }
                 passed += 1;
                 open &= !self.skip(idx) && passed < self.config.max_lookahead;
                 if grows && (enough || later) {
@@ -111,12 +128,12 @@ impl Reference {
                 }
                 continue;
             }
-            *self.held.entry(idx).or_default() += needed;
+            self.blocks.grow(idx, needed);
             if phase == Phase::Swapped {
                 self.swap_in(idx);
                 continue;
             }
-            self.choose(idx, len);
+            self.choose(idx, start, len);
             rows -= len;
             entered += !running as u32;
             open &= entered < self.policy.max_entries();
@@ -142,7 +159,7 @@ impl Reference {
     }
 
     fn reclaimable(&self, victims: &[RequestIdx]) -> u32 {
-        victims.iter().map(|&victim| self.held(victim)).sum()
+        self.blocks.held_only_by(victims)
     }
 
     /// The victims; none while the brake holds, but for the first of the plan.
@@ -179,16 +196,17 @@ impl Reference {
     }
 
     /// Most rows under the limit: for a prefill at least 16 if it is the first, else 1 if it runs.
-    fn prefill_rows(&self, request: &RequestState) -> u32 {
-        let is_bound = request.uncomputed() > 1 && request.phase != Phase::Swapped;
+    fn prefill_rows(&self, request: &RequestState, start: u32) -> u32 {
+        let uncomputed = request.tokens() - start;
+        let is_bound = uncomputed > 1 && request.phase != Phase::Swapped;
         let Some(limit) = self.left.filter(|_| is_bound) else { return u32::MAX };
-        let is_prefill = |row: &PlanRow| self.requests[&row.idx].uncomputed() > 1;
+        let is_prefill = |row: &PlanRow| self.requests[&row.idx].tokens() > row.start + 1;
         let is_first = !self.plan.rows.iter().any(is_prefill);
-        let rows = limit.tokens(request.computed);
+        let rows = limit.tokens(start);
         match (is_first, request.phase) {
             (true, _) => rows.max(MIN_CHUNK_TOKENS),
             (false, Phase::Running) => rows.max(1),
-            (false, _) if rows >= request.uncomputed() || rows >= MIN_CHUNK_TOKENS => rows,
+            (false, _) if rows >= uncomputed || rows >= MIN_CHUNK_TOKENS => rows,
             (false, _) => 0,
         }
     }
@@ -254,15 +272,21 @@ impl Reference {
         if self.swap_out(idx) {
             return;
         }
-        self.held.remove(&idx);
+        self.publish(idx);
+        self.blocks.truncate(idx, 0);
         let request = self.requests.get_mut(&idx).unwrap();
         (request.phase, request.computed) = (Phase::Waiting, 0);
         self.plan.evicted.push(idx);
     }
 
-    fn choose(&mut self, idx: RequestIdx, len: u32) {
+    fn choose(&mut self, idx: RequestIdx, start: u32, len: u32) {
         let request = self.requests.get_mut(&idx).unwrap();
-        let (start, sample) = (request.computed, request.computed + len == request.tokens());
+        if start > request.computed {
+            self.plan.cached_tokens += start;
+            request.cached_tokens = if request.started { request.cached_tokens } else { start };
+            request.computed = start;
+        }
+        let sample = start + len == request.tokens();
         if request.uncomputed() > 1 {
             self.left = self.left.map(|limit| limit.after(start, len));
         }
@@ -296,5 +320,22 @@ impl Reference {
                 self.policy.on_tokens(request, row.sample as u32);
             }
         }
+        for row in self.plan.rows.clone() {
+            self.publish(row.idx);
+        }
+    }
+
+    fn publish(&mut self, idx: RequestIdx) {
+        let Some(request) = self.requests.get(&idx).filter(|request| request.resident()) else {
+            return;
+        };
+        self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
+    }
+
+    /// True if a row of the plan computes the block after the first `cached` ones.
+    fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
+        let name = |idx| self.blocks.name(idx, cached);
+        let mut rows = self.plan.rows.iter().filter(|row| row.start / BLOCK_TOKENS <= cached);
+        name(idx).is_some() && rows.any(|row| name(row.idx) == name(idx))
     }
 }

@@ -41,7 +41,7 @@ impl Reference {
             return false;
         }
         request.phase = Phase::SwappingOut;
-        self.held.insert(idx, copies);
+        self.blocks.truncate(idx, copies);
         self.copies.insert(idx, copies);
         self.plan.swap_out.push(idx);
         true
@@ -75,6 +75,7 @@ impl Reference {
     }
 
     pub(super) fn finish(&mut self, idx: RequestIdx) {
+        self.publish(idx);
         let Some(request) = self.requests.remove(&idx) else { return };
         self.policy.on_finished(&request);
         self.plan.rows.retain(|row| row.idx != idx);
@@ -82,20 +83,20 @@ impl Reference {
             self.ending.insert(idx, request);
             return;
         }
-        self.held.remove(&idx);
+        self.blocks.truncate(idx, 0);
         self.copies.remove(&idx);
     }
 
     pub(super) fn transferred(&mut self, idx: RequestIdx) -> Transferred {
         if let Some(ended) = self.ending.remove(&idx) {
-            self.held.remove(&idx);
+            self.blocks.truncate(idx, 0);
             self.copies.remove(&idx);
             return Transferred::Finished { forget: ended.phase == Phase::SwappingOut };
         }
         let request = self.requests.get_mut(&idx).unwrap();
         if request.phase == Phase::SwappingOut {
             request.phase = Phase::Swapped;
-            self.held.remove(&idx);
+            self.blocks.truncate(idx, 0);
             return Transferred::Swapped;
         }
         request.phase = Phase::Paused;

@@ -84,6 +84,10 @@ impl Replayer {
                 self.submit(request)?;
                 recording.submitted(&request)?;
             }
+            LogEvent::NameBlock { id, name } => {
+                let idx = self.live(id)?;
+                self.scheduler.name_block(idx, name);
+            }
             LogEvent::Predict { id, step, age, remaining, p10, p50, p90 } => {
                 let idx = self.live(id)?;
                 let generation = self.scheduler.generation(idx);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use crate::policies::PolicyKind;
-use crate::{Action, BLOCK_TOKENS, Outstanding, Phase, RequestId, RequestIdx};
+use crate::{Action, BLOCK_TOKENS, BlockId, Outstanding, Phase, RequestId, RequestIdx};
 
 impl World {
     /// The running requests, each with true if it may be preempted.
@@ -42,7 +42,7 @@ impl World {
         let (fast, plan) = (&self.fast, self.fast.last_plan());
         assert!(plan.rows.len() <= fast.config().max_running as usize);
         assert!(plan.tokens() <= fast.config().token_budget);
-        let mut seen = BTreeSet::new();
+        let mut seen = BTreeMap::new();
         for request in self.reference.requests.values() {
             let blocks = fast.blocks(request.idx);
             let (held, copies) =
@@ -56,12 +56,13 @@ impl World {
             let blocks = fast.blocks.table(request.idx);
             assert_eq!(blocks.len() as u32, held);
             assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
-            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+            self.check_sharing(request.idx, &mut seen);
         }
         for &idx in self.reference.ending.keys() {
-            let blocks = fast.blocks.table(idx);
-            assert!(blocks.iter().all(|&block| seen.insert(block)), "a block is held twice");
+            self.check_sharing(idx, &mut seen);
         }
+        self.seen.shared += seen.values().filter(|holders| holders.len() > 1).count();
+        self.seen.cached_tokens += plan.cached_tokens as usize;
         assert_eq!(seen.len() as u32, fast.blocks_used());
         assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
         assert!(fast.host_blocks_used() <= fast.config().host_blocks);
@@ -85,6 +86,25 @@ impl World {
         self.seen.evictions += plan.evicted.len();
         self.seen.swaps += plan.swap_out.len();
         self.seen.returns += plan.swap_in.len();
+    }
+
+    /// A block of two requests has the same place and name in both, and tokens that neither will
+    /// write.
+    fn check_sharing(&self, idx: RequestIdx, seen: &mut BTreeMap<BlockId, Vec<RequestIdx>>) {
+        for (at, &block) in (0..).zip(self.fast.blocks.table(idx)) {
+            let holders = seen.entry(block).or_default();
+            if let Some(&other) = holders.first() {
+                let name = |idx| self.fast.blocks.name_at(idx, at);
+                assert!(name(idx).is_some() && name(idx) == name(other), "{block} is held twice");
+                for idx in [idx, other] {
+                    let request = self.fast.state(idx);
+                    let planned = self.fast.last_plan().rows.iter().find(|row| row.idx == idx);
+                    let written = planned.map_or(request.computed, |row| row.start);
+                    assert!((at + 1) * BLOCK_TOKENS <= written, "{block} is written and shared");
+                }
+            }
+            holders.push(idx);
+        }
     }
 
     /// Each change of a plan has one decision, and the request in whose favour it was made ranks

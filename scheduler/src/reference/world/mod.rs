@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use self::kinds::{KINDS, kinds};
 use super::Reference;
+use super::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::policies::PolicyKind;
 use crate::{
-    Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
+    BLOCK_TOKENS, BlockName, Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
     RequestState, Reserve, Scheduler, SchedulerConfig,
 };
 use trail_platform::rng::Rng;
@@ -24,6 +25,8 @@ struct World {
     kind: PolicyKind,
     fast: Scheduler,
     reference: Reference,
+    /// Names given to the blocks of each request.
+    names: BTreeMap<u64, u64>,
     step: u64,
     arrivals: u64,
     seen: Seen,
@@ -41,6 +44,10 @@ struct Seen {
     taken_again: usize,
     /// Plans without rows, because all requests need a transfer to end.
     waits: usize,
+    /// Tokens found by name.
+    cached_tokens: usize,
+    /// Blocks with two holders or more, over all steps.
+    shared: usize,
 }
 
 impl World {
@@ -65,6 +72,7 @@ impl World {
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
             reserve: [Reserve::None, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
+            prefix_cache: rng.below(2) == 0,
             max_recompute: [0.05, 0.5, 1.0][rng.below(3) as usize],
             refresh_tokens: 1 + rng.below(4) as u32,
         };
@@ -76,7 +84,7 @@ impl World {
             policy,
             requests: BTreeMap::new(),
             ending: BTreeMap::new(),
-            held: BTreeMap::new(),
+            blocks: RefBlocks::new(config.num_blocks, config.prefix_cache),
             copies: BTreeMap::new(),
             limit: None,
             trusts_predictions: true,
@@ -87,7 +95,8 @@ impl World {
             braked: 0,
         };
         let fast = Scheduler::new(config, kind.build()).unwrap();
-        World { rng, kind, fast, reference, step: 0, arrivals: 0, seen: Seen::default() }
+        let names = BTreeMap::new();
+        World { rng, kind, fast, reference, names, step: 0, arrivals: 0, seen: Seen::default() }
     }
 
     fn submit(&mut self) {
@@ -105,9 +114,46 @@ impl World {
         let Ok(idx) = self.fast.submit(request) else { return };
         let generation = self.fast.generation(idx);
         let state = RequestState::new(idx, generation, self.arrivals, &request);
+        self.reference.blocks.submit(idx);
         self.reference.policy.on_submitted(&state);
         self.reference.requests.insert(idx, state);
         self.arrivals += 1;
+        for _ in 0..request.prompt_tokens / BLOCK_TOKENS {
+            self.name_block(idx);
+        }
+    }
+
+    /// Names the request's next block. The prompts of a family, of which there are three, begin
+    /// with the same blocks: as many as the request's number says.
+    fn name_block(&mut self, idx: RequestIdx) {
+        let id = self.fast.state(idx).id.0;
+        let block = self.names.entry(id).or_default();
+        let (family, shared) = (id % 3, id / 3 % 5);
+        let content = if *block < shared { family } else { 3 + id };
+        let name = BlockName(u128::from(content) << 64 | u128::from(*block) | 1 << 127);
+        *block += 1;
+        self.fast.name_block(idx, name);
+        self.reference.blocks.name_next(idx, name);
+        let (fast, reference) = (&self.fast, &mut self.reference);
+        let request = reference.requests.get_mut(&idx).unwrap();
+        if request.phase == Phase::Waiting && !request.started {
+            let most = (request.tokens() - 1) / BLOCK_TOKENS;
+            request.cached_tokens = reference.blocks.find(idx, most) * BLOCK_TOKENS;
+            assert_eq!(fast.state(idx).cached_tokens, request.cached_tokens);
+        }
+    }
+
+    /// Names blocks of outputs, some steps after their tokens are known.
+    fn name_outputs(&mut self) {
+        let indices: Vec<RequestIdx> = self.reference.requests.keys().copied().collect();
+        for idx in indices {
+            let request = &self.reference.requests[&idx];
+            let full = u64::from(request.tokens() / BLOCK_TOKENS);
+            let named = self.names.get(&request.id.0).copied().unwrap_or(0);
+            if named < full && self.rng.below(2) == 0 {
+                self.name_block(idx);
+            }
+        }
     }
 
     fn finish(&mut self, idx: RequestIdx) {
@@ -228,6 +274,7 @@ impl World {
         }
         self.predict();
         self.end_transfers(4 * mean);
+        self.name_outputs();
         self.fast.advance();
         self.reference.advance();
         for row in self.reference.plan.rows.clone() {
@@ -268,15 +315,18 @@ fn plans_equal_the_references_and_every_request_finishes() {
         held_back += world.reference.held_back;
         braked += world.reference.braked;
         all.waits += seen.waits;
+        all.cached_tokens += seen.cached_tokens;
+        all.shared += seen.shared;
     }
     // Quiet worlds would prove nothing.
-    let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, taken_again, waits } =
-        all;
+    let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, .. } = all;
+    let Seen { taken_again, waits, cached_tokens, shared, .. } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
         assert!(finished_on_the_way > 50 && waits > 100, "{finished_on_the_way} {waits}");
         assert!(taken_again > 1000 && held_back > 1000, "{taken_again} {held_back}");
         assert!(braked > 1000, "{braked}");
+        assert!(cached_tokens > 100_000 && shared > 10_000, "{cached_tokens} {shared}");
     }
 }

@@ -1,0 +1,134 @@
+//! Names of full blocks by their content, and the blocks that have them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use serde::{Deserialize, Serialize};
+
+use super::BlockId;
+use crate::request::RequestIdx;
+
+/// Name of a full KV block: whoever gives it makes it depend on all tokens up to the end of the
+/// block, on the model, and on whatever else must not be shared, so that equal names mean equal KV.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct BlockName(#[serde(with = "hex")] pub u128);
+
+/// Names are hashes already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("a name is a number");
+    }
+
+    fn write_u128(&mut self, name: u128) {
+        self.0 = name as u64 ^ (name >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The names of each request's full blocks, and the block of each name.
+pub(super) struct Names {
+    /// `[request][stride]`. Zeroed memory costs no page until an index is used.
+    of_requests: Vec<u128>,
+    /// `[request]`: names given, and of them those whose blocks were looked at by `publish`.
+    given: Vec<[u32; 2]>,
+    stride: usize,
+    /// `[block]`; `None` for a block without a name.
+    of_blocks: Vec<Option<BlockName>>,
+    blocks: HashMap<BlockName, BlockId, BuildHasherDefault<Identity>>,
+}
+
+impl Names {
+    pub(super) fn new(num_blocks: u32, max_requests: u32, stride: usize) -> Names {
+        Names {
+            of_requests: vec![0; stride * max_requests as usize],
+            given: vec![[0; 2]; max_requests as usize],
+            stride,
+            of_blocks: vec![None; num_blocks as usize],
+            // At half of its room a map that loses as many entries as it gains allocates nothing.
+            blocks: HashMap::with_capacity_and_hasher(2 * num_blocks as usize, Default::default()),
+        }
+    }
+}
+
+impl Names {
+    /// The names of the request's full blocks, in token order.
+    pub(super) fn of(&self, idx: RequestIdx) -> &[u128] {
+        let first = idx.index() * self.stride;
+        &self.of_requests[first..first + self.given[idx.index()][0] as usize]
+    }
+
+    /// Appends a name; one beyond the longest table is of no use.
+    pub(super) fn push(&mut self, idx: RequestIdx, name: BlockName) {
+        let given = &mut self.given[idx.index()][0];
+        if (*given as usize) < self.stride {
+            self.of_requests[idx.index() * self.stride + *given as usize] = name.0;
+            *given += 1;
+        }
+    }
+
+    /// Forgets the names of a request.
+    pub(super) fn clear(&mut self, idx: RequestIdx) {
+        self.given[idx.index()] = [0; 2];
+    }
+
+    /// The block that is known by `name`.
+    pub(super) fn find(&self, name: u128) -> Option<BlockId> {
+        self.blocks.get(&BlockName(name)).copied()
+    }
+
+    pub(super) fn has(&self, block: BlockId) -> bool {
+        self.of_blocks[block as usize].is_some()
+    }
+
+    /// Gives the request's full blocks their names, where no other block has them. `table`: those
+    /// whose tokens all have KV.
+    pub(super) fn publish(&mut self, idx: RequestIdx, table: &[BlockId]) {
+        let [given, published] = self.given[idx.index()];
+        let end = (given as usize).min(table.len());
+        for i in published as usize..end {
+            let name = BlockName(self.of_requests[idx.index() * self.stride + i]);
+            let own = &mut self.of_blocks[table[i] as usize];
+            if own.is_none() && !self.blocks.contains_key(&name) {
+                *own = Some(name);
+                self.blocks.insert(name, table[i]);
+            }
+        }
+        self.given[idx.index()][1] = published.max(end as u32);
+    }
+
+    /// Lets the request's blocks from `kept` on be published again: it no longer holds them.
+    pub(super) fn unpublish(&mut self, idx: RequestIdx, kept: u32) {
+        let published = &mut self.given[idx.index()][1];
+        *published = kept.min(*published);
+    }
+
+    /// Forgets the content of `block`, which will be written.
+    pub(super) fn forget(&mut self, block: BlockId) {
+        let name = self.of_blocks[block as usize].take().expect("it has a name");
+        self.blocks.remove(&name);
+    }
+}
+
+/// Hexadecimal digits: numbers of 128 bits are no numbers of JSON.
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(name: &u128, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{name:032x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let name = digits.then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+        name.ok_or_else(|| D::Error::custom("a name of a block has 32 hexadecimal digits"))
+    }
+}

@@ -1,0 +1,120 @@
+//! Blocks of the reference, each with a number that is never used again.
+
+use std::collections::BTreeMap;
+
+use crate::{BlockName, RequestIdx};
+
+#[derive(Default)]
+pub(super) struct RefBlocks {
+    num_blocks: u32,
+    /// False: names have no effect.
+    named: bool,
+    next: u64,
+    tables: BTreeMap<RequestIdx, Vec<u64>>,
+    /// Tables that have each block; none for a block in no table.
+    holders: BTreeMap<u64, u32>,
+    /// Names of each request's full blocks, and how many of them `publish` has looked at.
+    names: BTreeMap<RequestIdx, (Vec<BlockName>, usize)>,
+    known: BTreeMap<BlockName, u64>,
+    /// Known blocks that no table has, by the time since then, the longest first.
+    cached: Vec<u64>,
+}
+
+impl RefBlocks {
+    pub(super) fn new(num_blocks: u32, named: bool) -> RefBlocks {
+        RefBlocks { num_blocks, named, ..RefBlocks::default() }
+    }
+
+    pub(super) fn table(&self, idx: RequestIdx) -> &[u64] {
+        self.tables.get(&idx).map_or(&[], |table| table)
+    }
+
+    /// Blocks in some table.
+    pub(super) fn used(&self) -> u32 {
+        self.holders.len() as u32
+    }
+
+    /// Blocks that no other table has.
+    pub(super) fn held_only_by(&self, victims: &[RequestIdx]) -> u32 {
+        let mut left = self.holders.clone();
+        for block in victims.iter().flat_map(|&idx| self.table(idx)) {
+            *left.get_mut(block).unwrap() -= 1;
+        }
+        left.values().filter(|&&holders| holders == 0).count() as u32
+    }
+
+    pub(super) fn grow(&mut self, idx: RequestIdx, count: u32) {
+        for _ in 0..count {
+            self.hold(idx, self.next);
+            self.next += 1;
+        }
+        let room = self.num_blocks - self.used();
+        while self.cached.len() as u32 > room {
+            let block = self.cached.remove(0);
+            self.known.retain(|_, known| *known != block);
+        }
+    }
+
+    fn hold(&mut self, idx: RequestIdx, block: u64) {
+        self.tables.entry(idx).or_default().push(block);
+        *self.holders.entry(block).or_default() += 1;
+    }
+
+    pub(super) fn truncate(&mut self, idx: RequestIdx, kept: u32) {
+        let Some(table) = self.tables.get_mut(&idx) else { return };
+        for block in table.split_off((kept as usize).min(table.len())).into_iter().rev() {
+            let holders = self.holders.get_mut(&block).unwrap();
+            *holders -= 1;
+            let is_held = *holders > 0;
+            if !is_held {
+                self.holders.remove(&block);
+            }
+            if !is_held && self.known.values().any(|known| *known == block) {
+                self.cached.push(block);
+            }
+        }
+        if let Some((_, published)) = self.names.get_mut(&idx) {
+            *published = (*published).min(kept as usize);
+        }
+    }
+
+    pub(super) fn submit(&mut self, idx: RequestIdx) {
+        self.names.insert(idx, (Vec::new(), 0));
+    }
+
+    pub(super) fn name_next(&mut self, idx: RequestIdx, name: BlockName) {
+        if self.named {
+            self.names.get_mut(&idx).unwrap().0.push(name);
+        }
+    }
+
+    pub(super) fn name(&self, idx: RequestIdx, block: u32) -> Option<BlockName> {
+        self.names[&idx].0.get(block as usize).copied()
+    }
+
+    pub(super) fn find(&self, idx: RequestIdx, most: u32) -> u32 {
+        let names = self.names[&idx].0.iter().take(most as usize);
+        names.take_while(|name| self.known.contains_key(name)).count() as u32
+    }
+
+    pub(super) fn share(&mut self, idx: RequestIdx, count: u32) {
+        for at in 0..count as usize {
+            let block = self.known[&self.names[&idx].0[at]];
+            self.cached.retain(|cached| *cached != block);
+            self.hold(idx, block);
+        }
+    }
+
+    pub(super) fn publish(&mut self, idx: RequestIdx, computed: u32) {
+        let table = self.tables.get(&idx).map_or(&[][..], |table| table);
+        let (names, published) = self.names.get_mut(&idx).unwrap();
+        let end = names.len().min(table.len()).min(computed as usize);
+        for at in *published..end {
+            let is_known = self.known.values().any(|known| *known == table[at]);
+            if !is_known {
+                self.known.entry(names[at]).or_insert(table[at]);
+            }
+        }
+        *published = end.max(*published);
+    }
+}
