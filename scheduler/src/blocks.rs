@@ -21,6 +21,7 @@ pub(crate) struct Blocks {
     /// Named blocks that nobody holds, the next to be given away first: least recently held, and
     /// of a request's blocks the last one first, since the others are of use without it.
     cached: IndexList<BlockId>,
+    max_cached: usize,
     /// `[block]`: tables that it is in.
     holders: Vec<u32>,
     /// Blocks with more than one holder.
@@ -35,19 +36,25 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// `named`: blocks are found by their content.
-    pub(crate) fn new(num_blocks: u32, max_requests: u32, max_context: u32, named: bool) -> Blocks {
+    /// Up to `max_cached` blocks that nobody holds are known by their content; with 0 none is.
+    pub(crate) fn new(
+        num_blocks: u32,
+        max_requests: u32,
+        max_context: u32,
+        max_cached: u32,
+    ) -> Blocks {
         let stride = blocks_for(max_context).min(num_blocks) as usize;
         Blocks {
             free: (0..num_blocks).rev().collect(),
-            cached: IndexList::new(if named { num_blocks } else { 0 }),
+            cached: IndexList::new(if max_cached > 0 { num_blocks } else { 0 }),
+            max_cached: max_cached as usize,
             holders: vec![0; num_blocks as usize],
             shared: 0,
             tables: vec![0; stride * max_requests as usize],
             held: vec![0; max_requests as usize],
             stride,
             total: num_blocks,
-            names: named.then(|| Names::new(num_blocks, max_requests, stride)),
+            names: (max_cached > 0).then(|| Names::new(num_blocks, max_requests, stride)),
         }
     }
 
@@ -121,6 +128,10 @@ impl Blocks {
         match *holders {
             0 if self.names.as_ref().is_some_and(|names| names.has(block)) => {
                 self.cached.push_back(block);
+                if self.cached.len() > self.max_cached {
+                    let oldest = self.forget_oldest();
+                    self.free.push(oldest);
+                }
             }
             0 => self.free.push(block),
             1 => self.shared -= 1,

@@ -54,9 +54,10 @@ pub struct SchedulerConfig {
     pub reclaim_steps: u32,
     /// Growth for which free blocks are required when a request enters the batch from the queue.
     pub reserve: Reserve,
-    /// Full blocks are found by name and shared ([`crate::Scheduler::name_block`]).
+    /// Blocks that nobody holds and that stay known by their content until they are needed
+    /// ([`crate::Scheduler::name_block`]). 0: blocks have no names, and none is shared.
     #[serde(default)]
-    pub prefix_cache: bool,
+    pub cached_blocks: u32,
     /// Share of a minute's tokens above which recomputed ones brake evictions: only the first
     /// request in the order may evict then. In (0, 1]; 1: no brake.
     #[serde(default = "no_brake")]
@@ -98,7 +99,7 @@ impl Default for SchedulerConfig {
             token_s: 0.0,
             reclaim_steps: 8,
             reserve: Reserve::None,
-            prefix_cache: false,
+            cached_blocks: 0,
             max_recompute: no_brake(),
             refresh_tokens: 1,
         }

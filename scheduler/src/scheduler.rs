@@ -59,7 +59,7 @@ impl Scheduler {
                 config.num_blocks,
                 config.max_requests,
                 config.max_context,
-                config.prefix_cache,
+                config.cached_blocks,
             ),
             running: Vec::with_capacity(max_running),
             chosen: Vec::with_capacity(max_running),
@@ -88,7 +88,7 @@ impl Scheduler {
     /// Names the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output in
     /// one sequence, from its first on. Once a block is computed, another request that has the same
     /// name at the same place shares it instead of computing it again, and it stays known after its
-    /// last holder until its place is needed. No effect without [`SchedulerConfig::prefix_cache`].
+    /// last holder until its place is needed. No effect where [`SchedulerConfig::cached_blocks`] is 0.
     pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
         self.blocks.name_next(idx, name);
         let request = &self.requests[idx];
@@ -252,7 +252,7 @@ impl Scheduler {
     pub fn advance(&mut self) {
         let (plan, requests) = (&self.plan, &mut self.requests);
         self.policy.run_loop(BatchLoop(Loop::Advance { plan, requests }));
-        if self.config.prefix_cache {
+        if self.config.cached_blocks > 0 {
             for row in &self.plan.rows {
                 let computed = self.requests[row.idx].computed / BLOCK_TOKENS;
                 self.blocks.publish(row.idx, computed);

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn blocks_come_and_go_in_order() {
-    let mut blocks = Blocks::new(4, 2, 1024, false);
+    let mut blocks = Blocks::new(4, 2, 1024, 0);
     blocks.grow(RequestIdx(1), 2);
     blocks.grow(RequestIdx(0), 1);
     blocks.grow(RequestIdx(1), 1);
@@ -25,7 +25,7 @@ fn name(blocks: &mut Blocks, idx: u32, names: &[u128]) {
 
 #[test]
 fn a_block_is_found_by_name_until_it_is_needed_for_another() {
-    let mut blocks = Blocks::new(4, 3, 1024, true);
+    let mut blocks = Blocks::new(4, 3, 1024, 8);
     let [first, second, third] = [0, 1, 2].map(RequestIdx);
     name(&mut blocks, 0, &[10, 11, 12]);
     blocks.grow(first, 3);
@@ -49,7 +49,7 @@ fn a_block_is_found_by_name_until_it_is_needed_for_another() {
 
 #[test]
 fn a_name_has_one_block_and_keeps_it() {
-    let mut blocks = Blocks::new(4, 3, 1024, true);
+    let mut blocks = Blocks::new(4, 3, 1024, 8);
     for idx in [0, 1] {
         name(&mut blocks, idx, &[10]);
         blocks.grow(RequestIdx(idx), 1);
@@ -65,7 +65,7 @@ fn a_name_has_one_block_and_keeps_it() {
 
 #[test]
 fn what_victims_share_comes_free_with_the_last_of_them() {
-    let mut blocks = Blocks::new(8, 3, 1024, true);
+    let mut blocks = Blocks::new(8, 3, 1024, 8);
     name(&mut blocks, 0, &[10, 11]);
     blocks.grow(RequestIdx(0), 3);
     blocks.publish(RequestIdx(0), 2);
@@ -82,4 +82,14 @@ fn what_victims_share_comes_free_with_the_last_of_them() {
     assert_eq!(blocks.used(), 4);
     blocks.release(RequestIdx(0));
     assert_eq!(blocks.try_release(RequestIdx(1)), 3);
+}
+
+#[test]
+fn no_more_blocks_are_kept_for_their_content_than_asked() {
+    let mut blocks = Blocks::new(8, 2, 1024, 2);
+    name(&mut blocks, 0, &[10, 11, 12]);
+    blocks.grow(RequestIdx(0), 3);
+    blocks.publish(RequestIdx(0), 3);
+    blocks.release(RequestIdx(0));
+    assert_eq!((blocks.find(RequestIdx(0), 3), blocks.free()), (2, 8), "the last one went first");
 }

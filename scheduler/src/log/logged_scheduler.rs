@@ -64,7 +64,7 @@ impl LoggedScheduler {
 
     /// [`Scheduler::name_block`].
     pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
-        if self.scheduler.config().prefix_cache {
+        if self.scheduler.config().cached_blocks > 0 {
             self.log(LogEvent::NameBlock { id: self.scheduler.state(idx).id, name });
             self.scheduler.name_block(idx, name);
         }

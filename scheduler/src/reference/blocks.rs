@@ -7,8 +7,8 @@ use crate::{BlockName, RequestIdx};
 #[derive(Default)]
 pub(super) struct RefBlocks {
     num_blocks: u32,
-    /// False: names have no effect.
-    named: bool,
+    /// Most blocks of `cached`; 0: names have no effect.
+    max_cached: u32,
     next: u64,
     tables: BTreeMap<RequestIdx, Vec<u64>>,
     /// Tables that have each block; none for a block in no table.
@@ -21,8 +21,8 @@ pub(super) struct RefBlocks {
 }
 
 impl RefBlocks {
-    pub(super) fn new(num_blocks: u32, named: bool) -> RefBlocks {
-        RefBlocks { num_blocks, named, ..RefBlocks::default() }
+    pub(super) fn new(num_blocks: u32, max_cached: u32) -> RefBlocks {
+        RefBlocks { num_blocks, max_cached, ..RefBlocks::default() }
     }
 
     pub(super) fn table(&self, idx: RequestIdx) -> &[u64] {
@@ -48,7 +48,10 @@ impl RefBlocks {
             self.hold(idx, self.next);
             self.next += 1;
         }
-        let room = self.num_blocks - self.used();
+        self.forget_above(self.num_blocks - self.used());
+    }
+
+    fn forget_above(&mut self, room: u32) {
         while self.cached.len() as u32 > room {
             let block = self.cached.remove(0);
             self.known.retain(|_, known| *known != block);
@@ -62,7 +65,8 @@ impl RefBlocks {
 
     pub(super) fn truncate(&mut self, idx: RequestIdx, kept: u32) {
         let Some(table) = self.tables.get_mut(&idx) else { return };
-        for block in table.split_off((kept as usize).min(table.len())).into_iter().rev() {
+        let freed = table.split_off((kept as usize).min(table.len()));
+        for block in freed.into_iter().rev() {
             let holders = self.holders.get_mut(&block).unwrap();
             *holders -= 1;
             let is_held = *holders > 0;
@@ -72,6 +76,7 @@ impl RefBlocks {
             if !is_held && self.known.values().any(|known| *known == block) {
                 self.cached.push(block);
             }
+            self.forget_above(self.max_cached);
         }
         if let Some((_, published)) = self.names.get_mut(&idx) {
             *published = (*published).min(kept as usize);
@@ -83,7 +88,7 @@ impl RefBlocks {
     }
 
     pub(super) fn name_next(&mut self, idx: RequestIdx, name: BlockName) {
-        if self.named {
+        if self.max_cached > 0 {
             self.names.get_mut(&idx).unwrap().0.push(name);
         }
     }

@@ -72,7 +72,7 @@ impl World {
             token_s: 0.125 + 0.01 * rng.below(3) as f64,
             reclaim_steps: rng.below(20) as u32,
             reserve: [Reserve::None, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
-            prefix_cache: rng.below(2) == 0,
+            cached_blocks: [0, 3, 64][rng.below(3) as usize],
             max_recompute: [0.05, 0.5, 1.0][rng.below(3) as usize],
             refresh_tokens: 1 + rng.below(4) as u32,
         };
@@ -84,7 +84,7 @@ impl World {
             policy,
             requests: BTreeMap::new(),
             ending: BTreeMap::new(),
-            blocks: RefBlocks::new(config.num_blocks, config.prefix_cache),
+            blocks: RefBlocks::new(config.num_blocks, config.cached_blocks),
             copies: BTreeMap::new(),
             limit: None,
             trusts_predictions: true,
