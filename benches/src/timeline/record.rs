@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use half::bf16;
-use trail_runtime::backend::{HiddenSink, RowSink, TapPlan, TapRow};
+use trail_runtime::backend::{Batch, HiddenSink, RowSink, TapPlan, TapRow};
 use trail_runtime::engine::{
     CollectedStep, EngineConfig, Event, LengthProbe, LoopPhase, PolicyKind, QueueConfig, Request,
     RequestHandle, SamplingParams, Smoothed, StepObserver, SteppedEngine,
@@ -149,10 +149,10 @@ impl TracedTap {
 }
 
 impl HiddenSink for TracedTap {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]) {
         let begin = Instant::now();
         self.set(step, None);
-        self.probe.publish_hidden(step, at, plan, hidden);
+        self.probe.publish_hidden(step, at, plan, batch, hidden);
         self.set(step, Some((begin, Instant::now())));
     }
 

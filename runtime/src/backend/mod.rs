@@ -7,6 +7,7 @@
 //! ([`HiddenSink`], [`RowSink`]) going up.
 
 mod batch;
+mod block_sums;
 mod fault;
 mod progress;
 mod sampled_token;

@@ -44,6 +44,8 @@ pub struct TapPlan {
     pub means: Vec<PromptRun>,
     /// Batch rows that are staged unchanged: (batch row, staged row).
     pub singles: Vec<(u32, u32)>,
+    /// `[segments of the batch]`.
+    pub keys: Vec<RequestKey>,
 }
 
 /// Properties of a request that [`TapPlan::fill`] needs.
@@ -63,6 +65,7 @@ impl TapPlan {
             rows: Vec::with_capacity(2 * segments),
             means: Vec::with_capacity(segments),
             singles: Vec::with_capacity(segments),
+            keys: Vec::with_capacity(segments),
         }
     }
 
@@ -72,8 +75,11 @@ impl TapPlan {
         self.rows.clear();
         self.means.clear();
         self.singles.clear();
+        self.keys.clear();
         for segment in &batch.segments {
-            let RequestKey { generation, prompt_len } = key(segment.request);
+            let key = key(segment.request);
+            self.keys.push(key);
+            let RequestKey { generation, prompt_len } = key;
             let end = segment.start + segment.len;
             let staged = |generated| TapRow { request: segment.request, generation, generated };
             if segment.start < prompt_len {
@@ -105,11 +111,11 @@ impl TapPlan {
 
 /// Takes tapped activations out of a forward pass on the CPU, and predicts from them.
 pub trait HiddenSink: Send + Sync {
-    /// Takes the rows that `plan` names out of `hidden` `[rows of the batch, hidden]`, the residual
+    /// Takes the rows of `batch` that `plan` names out of `hidden` `[rows, hidden]`, the residual
     /// stream after tapped layer number `at`, which are published in order; after the last one
     /// makes their prediction tasks available to [`HiddenSink::assist`]. Returns before they have
     /// run. One thread publishes.
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]);
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]);
 
     /// Runs one small task of a prediction (a few microseconds); false if there is none.
     ///

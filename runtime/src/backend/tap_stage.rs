@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{HiddenSink, PromptRun, TapPlan, TapRow};
+use super::block_sums::BlockSums;
+use super::{Batch, HiddenSink, TapPlan, TapRow};
 
 /// The tapped rows of one step, and running sums over the prompts.
 #[derive(Clone, Debug)]
@@ -10,13 +11,13 @@ pub struct TapStage {
     hidden: usize,
     /// Width of a row: of all tapped layers together.
     width: usize,
+    /// Tapped layers.
+    layers: usize,
     step: u64,
     rows: Vec<TapRow>,
     /// `[rows, width]`.
     activations: Vec<f32>,
-    /// Running sums over each request's prompt rows: `[requests, width]`. A device keeps its own;
-    /// memory that is never written takes no page.
-    prompt_sums: Vec<f32>,
+    sums: BlockSums,
 }
 
 impl TapStage {
@@ -27,11 +28,18 @@ impl TapStage {
         TapStage {
             hidden,
             width,
+            layers,
             step: 0,
             rows: Vec::with_capacity(max_rows),
             activations: Vec::with_capacity(max_rows * width),
-            prompt_sums: vec![0.0; requests * width],
+            sums: BlockSums::new(width, requests),
         }
+    }
+
+    /// Keeps the sums of full KV blocks, of `num_blocks`, for requests that share them: `width`
+    /// floats a block.
+    pub fn keep_blocks(&mut self, num_blocks: usize) {
+        self.sums.keep_blocks(num_blocks);
     }
 
     /// Number of the step.
@@ -55,16 +63,31 @@ impl TapStage {
         self.activations.extend(activations);
     }
 
-    /// Replaces the stage by the rows of `plan`, out of `stream` `[rows of the batch, hidden]` of
-    /// tapped layer number `at`: the first begins the step, the others go on with it.
-    pub fn take(&mut self, step: u64, at: usize, plan: &TapPlan, stream: &[f32]) {
+    /// Replaces the stage by the rows of `batch` that `plan` names, out of `stream` `[rows of the
+    /// batch, hidden]` of tapped layer number `at`: the first begins the step, the others go on
+    /// with it.
+    pub fn take(&mut self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, stream: &[f32]) {
         let (hidden, width) = (self.hidden, self.width);
         if at == 0 {
             self.begin(step, &plan.rows);
             self.activations.resize(plan.rows.len() * width, 0.0);
         }
-        for run in &plan.means {
-            self.add_prompt_rows(run, at, stream);
+        let columns = at * hidden..(at + 1) * hidden;
+        let mut means = plan.means.iter();
+        for (segment, key) in batch.segments.iter().zip(&plan.keys) {
+            let in_prompt = segment.start < key.prompt_len;
+            let run = if in_prompt { means.next() } else { None };
+            let staged = run.and_then(|run| run.stage_row);
+            let rows = &stream[segment.first_row as usize * hidden..][..segment.len as usize * hidden];
+            let blocks = batch.blocks(segment);
+            let mean = self.sums.add(segment, key, blocks, columns.clone(), rows);
+            if let (Some(staged), Some(mean)) = (staged, mean) {
+                let to = &mut self.activations[staged as usize * width..][columns.clone()];
+                to.copy_from_slice(mean);
+            }
+        }
+        if at + 1 == self.layers {
+            self.sums.advance(batch, plan);
         }
         for &(row, staged) in &plan.singles {
             let (row, staged) = (row as usize * hidden, staged as usize * width + at * hidden);
@@ -78,33 +101,13 @@ impl TapStage {
         self.rows.extend_from_slice(rows);
         self.activations.clear();
     }
-
-    /// Adds a run's rows to its request's sum, and stages the mean where the prompt is complete.
-    fn add_prompt_rows(&mut self, run: &PromptRun, at: usize, stream: &[f32]) {
-        let (hidden, width, idx) = (self.hidden, self.width, run.request as usize);
-        let sum = &mut self.prompt_sums[idx * width + at * hidden..][..hidden];
-        if run.first_position == 0 {
-            sum.fill(0.0);
-        }
-        let first = run.first_row as usize;
-        for row in stream[first * hidden..][..run.rows as usize * hidden].chunks_exact(hidden) {
-            for (sum, value) in sum.iter_mut().zip(row) {
-                *sum += value;
-            }
-        }
-        let Some(staged) = run.stage_row else { return };
-        let scale = 1.0 / run.prompt_len as f32;
-        let mean = &mut self.activations[staged as usize * width + at * hidden..][..hidden];
-        for (mean, sum) in mean.iter_mut().zip(sum) {
-            *mean = *sum * scale;
-        }
-    }
 }
 
 /// A stage alone keeps published rows, and predicts nothing.
 impl HiddenSink for Mutex<TapStage> {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).take(step, at, plan, hidden);
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]) {
+        let mut stage = self.lock().unwrap_or_else(PoisonError::into_inner);
+        stage.take(step, at, plan, batch, hidden);
     }
 
     fn assist(&self) -> bool {

@@ -149,10 +149,15 @@ impl KvPool {
         available_bytes: u64,
         dtype: Dtype,
     ) -> usize {
-        let block_bytes = KvShape::new(config, dtype).block_bytes;
+        let block_bytes = KvPool::bytes_of_block(config, dtype);
         let wanted = config.max_context.div_ceil(BLOCK_TOKENS) * max_running * 3 / 2;
         let bytes = (available_bytes / 2).max(LEAST_KV_BYTES);
         wanted.min((bytes / block_bytes as u64) as usize).max(1)
+    }
+
+    /// Size of a block of `dtype`, bytes.
+    pub fn bytes_of_block(config: &ModelConfig, dtype: Dtype) -> usize {
+        KvShape::new(config, dtype).block_bytes
     }
 
     /// Number of blocks.

@@ -50,7 +50,7 @@ impl<'a> Regions<'a> {
     /// now on.
     pub(super) fn publish(&mut self, tap: Tap<'a>) {
         let hidden = &self.buffers.hidden[..self.batch.rows() * self.config.hidden_size];
-        tap.receiver.publish_hidden(tap.step, tap.at, tap.plan, hidden);
+        tap.receiver.publish_hidden(tap.step, tap.at, tap.plan, self.batch, hidden);
         self.side = Some(tap.receiver);
     }
 

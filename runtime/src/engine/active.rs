@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trail_scheduler::NewRequest;
 
+use super::block_names::SequenceNames;
 use super::event::FinishReason;
 use super::event_channel::EventSender;
 use super::queue_permit::QueuePermit;
@@ -26,6 +27,8 @@ pub(super) struct ActiveRequest {
     /// Prompt, then output.
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
+    /// Names of its KV blocks; `None` where it shares none.
+    pub(super) names: Option<SequenceNames>,
     /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
     /// Step of the newest prediction.
@@ -50,6 +53,7 @@ impl ActiveRequest {
     pub(super) fn new(
         mut request: Request,
         new: NewRequest,
+        names: Option<SequenceNames>,
         status: Arc<RequestStatus>,
         permit: QueuePermit,
         events: EventSender,
@@ -61,6 +65,7 @@ impl ActiveRequest {
             prompt_len,
             tokens,
             new,
+            names,
             predictions: Vec::new(),
             predicted_step: 0,
             tapped_step: 0,

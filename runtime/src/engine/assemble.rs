@@ -7,6 +7,7 @@ use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
+use super::block_names::{BlockNamer, BlockTokens};
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -26,7 +27,11 @@ use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Batch, Transfers};
-use crate::model::Model;
+use crate::cpu::KvPool;
+use crate::model::{Dtype, Model};
+
+/// Most memory of KV blocks that nobody holds, and that are kept for requests that begin alike.
+const CACHED_BYTES: usize = 1 << 30;
 
 impl Engine {
     /// Allocates everything and starts the engine's thread.
@@ -100,6 +105,11 @@ impl EngineConfig {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
+        let namer = (scheduler.config().cached_blocks > 0).then(BlockNamer::new);
+        let block_tokens = namer.is_some().then(|| BlockTokens::new(built.kv_blocks));
+        if let Some(parts) = probe.as_ref().filter(|_| namer.is_some()) {
+            parts.probe.keep_blocks(built.kv_blocks);
+        }
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
         let limits = QueueLimits { requests: max_requests as u32, bytes: max_bytes };
@@ -114,6 +124,7 @@ impl EngineConfig {
                 segments,
                 model.config.eos_tokens.clone(),
                 (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
+                namer.clone(),
                 (queue.clone(), inbox),
                 counters.clone(),
             ),
@@ -125,6 +136,7 @@ impl EngineConfig {
             ),
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
+            block_tokens,
             sampled: Vec::with_capacity(segments),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,
@@ -144,6 +156,7 @@ impl EngineConfig {
             max_running: segments,
             kv_blocks: built.kv_blocks,
             admission,
+            namer,
             queue,
             counters,
             clock,
@@ -151,6 +164,16 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
+    }
+
+    /// Blocks that nobody holds and that are kept for their content. A device samples a step later
+    /// than its tokens are needed for names: none there.
+    fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
+        if self.no_prefix_cache || built.backend.ahead() > 0 {
+            return 0;
+        }
+        let dtype = self.kv_dtype.unwrap_or(Dtype::F32);
+        built.kv_blocks.min(CACHED_BYTES / KvPool::bytes_of_block(&model.config, dtype)).max(1)
     }
 
     fn scheduler(
@@ -183,6 +206,7 @@ impl EngineConfig {
             max_requests: self.queue.max_requests as u32,
             token_budget: self.max_rows() as u32,
             num_blocks: built.kv_blocks as u32,
+            cached_blocks: self.cached_blocks(model, built) as u32,
             max_context: model.config.max_context as u32,
             ..self.scheduler
         };

@@ -88,6 +88,9 @@ pub struct EngineConfig {
     /// Type of keys and values; default: f32 on the CPU, where f16 and bf16 take half the memory,
     /// bf16 on a GPU, which has no other.
     pub kv_dtype: Option<Dtype>,
+    /// False, the default: requests that begin with the same tokens share their KV blocks, and
+    /// those of ended requests are kept for later ones. The CPU backend alone has it.
+    pub no_prefix_cache: bool,
     /// Bounds on the requests in the engine at once, and treatment of one beyond them.
     pub queue: QueueConfig,
     /// The engine's clock; default [`super::WallClock`].

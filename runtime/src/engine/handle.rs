@@ -31,6 +31,11 @@ impl RequestHandle {
         self.initial_prediction
     }
 
+    /// Tokens of the prompt whose KV was shared instead of computed: known with the first token.
+    pub fn cached_tokens(&self) -> u32 {
+        self.status.cached_tokens()
+    }
+
     /// Waits for the next event. After [`Event::Finished`] it returns `None`.
     pub fn recv(&self) -> Option<Event> {
         self.events().next(None)

@@ -21,7 +21,7 @@ use half::bf16;
 use trail_probe::{Cell, Head, Partials, Probe, Reading, TapLayers, Tracker};
 
 use super::task_claims::TaskClaims;
-use crate::backend::{HiddenSink, RowSink, TapPlan, TapRow, TapStage};
+use crate::backend::{Batch, HiddenSink, RowSink, TapPlan, TapRow, TapStage};
 
 /// Publication of a step's predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,12 @@ impl LengthProbe {
             surprises: AtomicU64::new(0),
             cells: (0..requests).map(|_| Cell::default()).collect(),
         }
+    }
+
+    /// Keeps what requests that share KV blocks, of `num_blocks`, need of each: the sum of its
+    /// activations.
+    pub fn keep_blocks(&self, num_blocks: usize) {
+        self.stage.write().expect("no task panicked").keep_blocks(num_blocks);
     }
 
     /// The layers whose outputs are tapped.
@@ -174,11 +180,8 @@ impl Drop for PanicGuard<'_> {
 }
 
 impl HiddenSink for LengthProbe {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
-        if plan.is_empty() {
-            return;
-        }
-        self.stage.write().expect("no task panicked").take(step, at, plan, hidden);
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]) {
+        self.stage.write().expect("no task panicked").take(step, at, plan, batch, hidden);
         if !plan.rows.is_empty() && at + 1 == self.layers.count() {
             self.tasks.offer(self.head.tasks(plan.rows.len()));
         }

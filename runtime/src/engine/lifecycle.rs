@@ -5,6 +5,7 @@ use std::sync::Arc;
 use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 
 use super::active::ActiveRequest;
+use super::block_names::{BlockNamer, SequenceNames};
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
 use super::prediction_watch::PredictionWatch;
@@ -24,6 +25,8 @@ pub(super) struct Lifecycle {
     eos_tokens: Vec<u32>,
     /// `None` where the policy does not rank by the probe.
     watch: Option<PredictionWatch>,
+    /// `None` where no KV block is shared.
+    namer: Option<BlockNamer>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
     counters: Arc<Counters>,
@@ -37,6 +40,7 @@ impl Lifecycle {
         segments: usize,
         eos_tokens: Vec<u32>,
         watch: Option<PredictionWatch>,
+        namer: Option<BlockNamer>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
         counters: Arc<Counters>,
     ) -> Lifecycle {
@@ -46,6 +50,7 @@ impl Lifecycle {
             shed_above,
             eos_tokens,
             watch,
+            namer,
             queue,
             inbox,
             counters,
@@ -107,7 +112,7 @@ impl Lifecycle {
         }
     }
 
-    fn admit(&mut self, active: Box<ActiveRequest>, scheduler: &mut LoggedScheduler) {
+    fn admit(&mut self, mut active: Box<ActiveRequest>, scheduler: &mut LoggedScheduler) {
         if active.status.is_cancelled() {
             active.finish(FinishReason::Cancelled);
             return;
@@ -115,8 +120,20 @@ impl Lifecycle {
         // `Engine::submit` made the same check, and the queue bounds the number of requests.
         let idx = scheduler.submit(active.new).expect("submit() checked the request");
         active.status.admit(idx.0);
+        for name in active.names.as_mut().map(SequenceNames::take_prompt).unwrap_or_default() {
+            scheduler.name_block(idx, name);
+        }
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
         self.requests[idx.index()] = Some(active);
+    }
+
+    /// Submits the request at `idx` again, without names: it found blocks of other tokens.
+    pub(super) fn restart(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
+        let mut active = self.requests[idx.index()].take().expect("planned requests are live");
+        scheduler.finish(idx);
+        active.names = None;
+        active.new.generated = active.generated() as u32;
+        self.admit(active, scheduler);
     }
 
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
@@ -144,7 +161,12 @@ impl Lifecycle {
 
     /// Sends the tokens of a collected step. A request that ended since its launch gets none; one
     /// whose logits were not finite ends without one.
-    pub(super) fn send_tokens(&mut self, step: &InFlightStep, sampled: &[Sampled]) {
+    pub(super) fn send_tokens(
+        &mut self,
+        step: &InFlightStep,
+        sampled: &[Sampled],
+        scheduler: &mut LoggedScheduler,
+    ) {
         let mut generated = 0;
         for (&(idx, id), token) in step.sampled.iter().zip(sampled) {
             let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
@@ -157,6 +179,11 @@ impl Lifecycle {
                 active.events.alternative(id, logprob);
             }
             active.tokens.push(token.id);
+            let names = active.names.as_mut().zip(self.namer.as_ref());
+            let name = names.and_then(|(names, namer)| names.next(namer, &active.tokens));
+            if let Some(name) = name {
+                scheduler.name_block(idx, name);
+            }
             active.events.token(token.id, token.logprob);
             generated += 1;
             let cancelled = active.status.is_cancelled().then_some(FinishReason::Cancelled);

@@ -7,6 +7,7 @@
 mod active;
 mod admission;
 mod assemble;
+mod block_names;
 mod build_backend;
 mod clock;
 mod config;
@@ -69,6 +70,7 @@ pub use trail_scheduler::{StepCost, StepWork};
 use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
+use block_names::{BlockNamer, SequenceNames};
 use event_channel::event_channel;
 use queue_permit::QueuePermit;
 use request_status::RequestStatus;
@@ -99,6 +101,8 @@ pub struct Engine {
     max_running: usize,
     kv_blocks: usize,
     admission: Admission,
+    /// `None` where no KV block is shared.
+    namer: Option<BlockNamer>,
     queue: Arc<SubmitQueue>,
     counters: Arc<Counters>,
     clock: Arc<dyn Clock>,
@@ -133,7 +137,10 @@ impl Engine {
         let status = Arc::new(RequestStatus::new());
         let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
-        let active = ActiveRequest::new(request, new, status.clone(), permit, sender);
+        let namer = self.namer.as_ref().filter(|_| request.shares_prefix);
+        let names = namer
+            .map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
+        let active = ActiveRequest::new(request, new, names, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
         Ok(RequestHandle { id, initial_prediction, events, status, queue })

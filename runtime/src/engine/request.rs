@@ -38,6 +38,10 @@ pub struct Request {
     pub initial_prediction: Option<f32>,
     /// The client's estimate of the output length, tokens; read by a predictor that asks for it.
     pub length_hint: Option<u32>,
+    /// KV blocks of equal tokens are shared with other requests of the same salt. False: none is.
+    pub shares_prefix: bool,
+    /// Requests of different salts share no KV block.
+    pub cache_salt: Vec<u8>,
     /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Notify>,
 }
@@ -57,6 +61,8 @@ impl Request {
             predictions: None,
             initial_prediction: None,
             length_hint: None,
+            shares_prefix: true,
+            cache_salt: Vec::new(),
             notify: None,
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct RequestStatus {
     idx: AtomicU32,
     /// The caller no longer wants the answer.
     cancelled: AtomicBool,
+    /// Tokens of the prompt that were found in the prefix cache.
+    cached_tokens: AtomicU32,
     /// Set when the engine ends the request.
     finished: OnceLock<FinishReason>,
 }
@@ -24,6 +26,7 @@ impl RequestStatus {
         RequestStatus {
             idx: AtomicU32::new(NO_INDEX),
             cancelled: AtomicBool::new(false),
+            cached_tokens: AtomicU32::new(0),
             finished: OnceLock::new(),
         }
     }
@@ -39,6 +42,15 @@ impl RequestStatus {
 
     pub(super) fn admit(&self, idx: u32) {
         self.idx.store(idx, Ordering::Release);
+    }
+
+    /// Records that the request began after its first `tokens`.
+    pub(super) fn set_cached(&self, tokens: u32) {
+        self.cached_tokens.store(tokens, Ordering::Release);
+    }
+
+    pub(super) fn cached_tokens(&self) -> u32 {
+        self.cached_tokens.load(Ordering::Acquire)
     }
 
     /// Records the end of the request. Returns false if it has ended before.

@@ -25,6 +25,7 @@ pub(super) struct Counters {
     pub(super) generated_tokens: AtomicU64,
     pub(super) recomputed_tokens: AtomicU64,
     pub(super) braked_steps: AtomicU64,
+    pub(super) cached_tokens: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) swaps_out: AtomicU64,
@@ -122,6 +123,7 @@ impl Counters {
             generated_tokens: get(&self.generated_tokens),
             recomputed_tokens: get(&self.recomputed_tokens),
             braked_steps: get(&self.braked_steps),
+            cached_tokens: get(&self.cached_tokens),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
             swaps_out: get(&self.swaps_out),
@@ -170,6 +172,8 @@ pub struct Stats {
     pub generated_tokens: u64,
     /// Tokens whose KV was recomputed after an eviction.
     pub recomputed_tokens: u64,
+    /// Tokens whose KV was found in the prefix cache, when a request entered the batch.
+    pub cached_tokens: u64,
     /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
     ///
     /// [`SchedulerConfig::max_recompute`]: trail_scheduler::SchedulerConfig::max_recompute

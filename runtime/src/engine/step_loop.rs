@@ -17,8 +17,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PrefillPace};
+use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace};
 
+use super::block_names::BlockTokens;
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
@@ -30,7 +31,7 @@ use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
-use crate::backend::{Backend, Batch, Fault, Sampled, Step};
+use crate::backend::{BLOCK_TOKENS, Backend, Batch, Fault, Sampled, Step};
 
 /// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(super) struct StepLoop {
     pub(super) predictions: Predictions,
     pub(super) swaps: Swaps,
     pub(super) batch: Batch,
+    /// `None` where no KV block is shared.
+    pub(super) block_tokens: Option<BlockTokens>,
     /// Tokens of the step being collected.
     pub(super) sampled: Vec<Sampled>,
     /// Launched and uncollected steps, by parity of their number.
@@ -142,15 +145,21 @@ impl StepLoop {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
         self.scheduler.plan(self.step + 1, self.clock.now_s());
         self.report_preemptions();
-        let StepLoop { scheduler, lifecycle, batch, counters, .. } = self;
+        self.check_cached_blocks();
+        let StepLoop { scheduler, lifecycle, batch, counters, block_tokens, .. } = self;
         let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
         batch.clear();
-        for row in &plan.rows {
+        for row in plan.rows.iter().filter(|row| scheduler.state(row.idx).planned) {
             let active = lifecycle.schedule(row.idx, predicts);
             let (first, last) = (row.start as usize, (row.start + row.len) as usize);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
-                Some(tokens) => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
+                Some(tokens) => {
+                    batch.push(row.idx.0, row.start, tokens, blocks, row.sample);
+                    if let Some(block_tokens) = block_tokens {
+                        block_tokens.fill(first, last, &active.tokens, blocks);
+                    }
+                }
                 // Sampled by the step in flight: known to the device alone.
                 None => batch.push_pending(row.idx.0, row.start, blocks),
             }
@@ -161,8 +170,31 @@ impl StepLoop {
         add(&counters.swaps_out, plan.swap_out.len() as u64);
         add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
+        add(&counters.cached_tokens, u64::from(plan.cached_tokens));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
+    }
+
+    /// Compares the tokens of the blocks that requests of the plan found by name with theirs. One
+    /// that found blocks of other tokens begins again, and shares none.
+    fn check_cached_blocks(&mut self) {
+        let StepLoop { scheduler, lifecycle, block_tokens, .. } = self;
+        let Some(block_tokens) = block_tokens.as_ref().filter(|_| scheduler.last_plan().cached_tokens > 0) else {
+            return;
+        };
+        for at in 0..scheduler.last_plan().rows.len() {
+            let PlanRow { idx, start, .. } = scheduler.last_plan().rows[at];
+            if start == 0 || start % BLOCK_TOKENS as u32 > 0 {
+                continue;
+            }
+            let active = lifecycle.planned(idx);
+            let count = start as usize / BLOCK_TOKENS;
+            if block_tokens.have(count, &active.tokens, scheduler.blocks(idx)) {
+                active.status.set_cached(scheduler.state(idx).cached_tokens);
+            } else {
+                lifecycle.restart(idx, scheduler);
+            }
+        }
     }
 
     /// Tells the callers of the requests that the plan preempted or evicted.
@@ -229,7 +261,8 @@ impl StepLoop {
         let index = (step % 2) as usize;
         self.clock.complete_step(&self.in_flight[index].work);
         let now_ns = self.clock.now_ns();
-        self.lifecycle.send_tokens(&self.in_flight[index], &self.sampled);
+        let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
+        lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {
             let slack = now.saturating_duration_since(predicted.published);

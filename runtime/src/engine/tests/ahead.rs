@@ -34,15 +34,16 @@ pub(super) enum Breaks {
 /// Hands the activations of a step to the probe during the next step.
 struct DelayedTap {
     probe: Arc<LengthProbe>,
-    held: Mutex<Option<(u64, TapPlan, Vec<f32>)>>,
+    held: Mutex<Option<(u64, TapPlan, Batch, Vec<f32>)>>,
 }
 
 impl HiddenSink for DelayedTap {
-    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, hidden: &[f32]) {
+    fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]) {
         assert_eq!(at, 0, "the tests' probes read one layer");
         let mut held = self.held.lock().unwrap();
-        if let Some((step, plan, hidden)) = held.replace((step, plan.clone(), hidden.to_vec())) {
-            self.probe.publish_hidden(step, 0, &plan, &hidden);
+        let now = (step, plan.clone(), batch.clone(), hidden.to_vec());
+        if let Some((step, plan, batch, hidden)) = held.replace(now) {
+            self.probe.publish_hidden(step, 0, &plan, &batch, &hidden);
             while HiddenSink::assist(&*self.probe) {}
         }
     }
