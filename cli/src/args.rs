@@ -205,6 +205,10 @@ pub struct EngineArgs {
     /// back) or auto (the cheaper of the two; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
+    /// Compute every prompt whole: requests that begin alike share no KV blocks. On the CPU they do by
+    /// default; a GPU has no such cache yet
+    #[arg(long, global = true)]
+    pub(crate) no_prefix_cache: bool,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
     #[arg(long, global = true, value_name = "GIB", default_value_t = 4)]
     host_kv_gib: usize,

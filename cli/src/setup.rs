@@ -294,6 +294,7 @@ impl Setup {
             max_gap: args.max_gap_ms.map(|ms| Duration::from_millis(ms.into())),
             kv_blocks: args.kv_blocks,
             kv_dtype: args.cpu.kv_dtype,
+            no_prefix_cache: args.no_prefix_cache,
             queue: QueueConfig {
                 max_requests,
                 max_bytes: (args.max_queue_mib as u64) << 20,

@@ -30,6 +30,8 @@ pub(crate) struct Delta {
     pub text: String,
     /// Number of tokens generated.
     pub tokens: u32,
+    /// In the last delta of a prompt's first answer: tokens of the prompt that were shared.
+    pub cached_tokens: u32,
     /// Characters of the prompt before the answer.
     pub prompt_chars: usize,
     /// Log-probabilities of the tokens, if requested.
@@ -43,6 +45,7 @@ impl Delta {
     fn absorb(&mut self, next: Delta) {
         self.text.push_str(&next.text);
         self.tokens += next.tokens;
+        self.cached_tokens += next.cached_tokens;
         self.finish = next.finish;
         if let (Some(scored), Some(more)) = (&mut self.scored, next.scored) {
             scored.extend(more);
@@ -58,6 +61,8 @@ impl Delta {
 pub(crate) struct ChoiceOptions {
     /// Index of the choice within the response.
     pub index: usize,
+    /// True for the first answer to its prompt.
+    pub is_first: bool,
     /// Text of the prompt, before the answer; empty for none.
     pub echo: String,
     /// Requests log-probabilities.
@@ -71,6 +76,7 @@ pub(crate) struct ChoiceOptions {
 /// One answer in progress. Dropping it, as when the client disconnects, cancels the request.
 pub(crate) struct Choice {
     index: usize,
+    is_first: bool,
     /// `None` once the answer is complete.
     handle: Option<RequestHandle>,
     wake: Arc<Notify>,
@@ -93,7 +99,7 @@ impl Choice {
         options: ChoiceOptions,
         mut request: Request,
     ) -> Result<Self, SubmitError> {
-        let ChoiceOptions { index, echo, scored, stops, text } = options;
+        let ChoiceOptions { index, is_first, echo, scored, stops, text } = options;
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
@@ -102,6 +108,7 @@ impl Choice {
         let handle = Some(state.engine.submit(request)?);
         Ok(Choice {
             index,
+            is_first,
             handle,
             wake,
             answer,
@@ -235,7 +242,8 @@ impl Choice {
 
     /// Completes the answer and drops the handle, which cancels the request if it still runs.
     fn end(&mut self, reason: FinishReason) {
-        self.handle = None;
+        let handle = self.handle.take().filter(|_| self.is_first);
+        self.pending.cached_tokens = handle.map_or(0, |handle| handle.cached_tokens());
         self.pending.finish = Some(reason.name());
         self.watch.end(reason.name());
     }

@@ -29,18 +29,27 @@ pub(crate) struct Usage {
     pub completion_tokens: u64,
     /// Sum of both.
     pub total_tokens: u64,
+    pub prompt_tokens_details: PromptTokens,
+}
+
+/// Parts of the prompts' tokens.
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PromptTokens {
+    /// Tokens whose KV another request had computed.
+    pub cached_tokens: u64,
 }
 
 impl Usage {
     /// Counts before the first generated token.
     pub(crate) fn of_prompts(prompts: &[Vec<u32>]) -> Self {
         let tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
-        Usage { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens }
+        Usage { prompt_tokens: tokens, total_tokens: tokens, ..Usage::default() }
     }
 
-    /// Adds generated tokens.
-    pub(crate) fn add(&mut self, tokens: u32) {
-        self.completion_tokens += u64::from(tokens);
-        self.total_tokens += u64::from(tokens);
+    /// Adds generated tokens, and those of a prompt that were shared.
+    pub(crate) fn add(&mut self, generated: u32, cached: u32) {
+        self.completion_tokens += u64::from(generated);
+        self.total_tokens += u64::from(generated);
+        self.prompt_tokens_details.cached_tokens += u64::from(cached);
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Options {
     pub seed: Option<Whole<{ i64::MIN }, { i64::MAX }>>,
     stop: Option<OneOrMany<String>>,
     stop_token_ids: Option<Vec<Count>>,
+    /// Requests of different salts share no KV block.
+    cache_salt: Option<String>,
     ignore_eos: Option<bool>,
     pub skip_special_tokens: Option<bool>,
     pub include_stop_str_in_output: Option<bool>,
@@ -101,6 +103,7 @@ impl Options {
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
+            cache_salt: self.cache_salt.clone().unwrap_or_default().into_bytes(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }

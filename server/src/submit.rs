@@ -83,6 +83,7 @@ impl Options {
     ) -> Result<ChoiceOptions, ApiError> {
         Ok(ChoiceOptions {
             index,
+            is_first: index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize)),
             echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
             scored: prompts.top_logprobs.is_some(),
             stops: self.stops()?,

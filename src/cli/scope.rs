@@ -46,6 +46,8 @@ const QUEUE: Group =
 const QUEUE_MEMORY: Group = Group { heading: "Memory", options: &[], experts: &["max_queue_mib"] };
 const KV_BLOCKS: Group =
     Group { heading: "Memory", options: &["kv_blocks", "preemption"], experts: &[] };
+const PREFIX_CACHE: Group =
+    Group { heading: "Memory", options: &["no_prefix_cache"], experts: &[] };
 const SWAP: Group = Group { heading: "Memory", options: &["host_kv_gib"], experts: &[] };
 const KV_DTYPE: Group = Group { heading: "Memory", options: &["kv_dtype"], experts: &[] };
 const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: &[] };
@@ -72,6 +74,7 @@ const ALL: &[&Group] = &[
     &QUEUE,
     &QUEUE_MEMORY,
     &KV_BLOCKS,
+    &PREFIX_CACHE,
     &SWAP,
     &KV_DTYPE,
     &DEVICE,
@@ -90,6 +93,7 @@ const OWN_REQUESTS: &[&Group] = &[
     &SIZES,
     &QUEUE_MEMORY,
     &KV_BLOCKS,
+    &PREFIX_CACHE,
     &SWAP,
     &KV_DTYPE,
     &DEVICE,

@@ -106,6 +106,8 @@ impl EngineConfig {
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let namer = (scheduler.config().cached_blocks > 0).then(BlockNamer::new);
+        #[cfg(test)]
+        let namer = self.namer.take().or(namer);
         let block_tokens = namer.is_some().then(|| BlockTokens::new(built.kv_blocks));
         if let Some(parts) = probe.as_ref().filter(|_| namer.is_some()) {
             parts.probe.keep_blocks(built.kv_blocks);

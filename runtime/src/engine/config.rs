@@ -9,6 +9,8 @@ use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{LogSink, SchedulerConfig};
 
 use super::admission::QueueConfig;
+#[cfg(test)]
+use super::block_names::BlockNamer;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
@@ -91,6 +93,9 @@ pub struct EngineConfig {
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
     /// those of ended requests are kept for later ones. The CPU backend alone has it.
     pub no_prefix_cache: bool,
+    /// Names of blocks, for tests.
+    #[cfg(test)]
+    pub(super) namer: Option<BlockNamer>,
     /// Bounds on the requests in the engine at once, and treatment of one beyond them.
     pub queue: QueueConfig,
     /// The engine's clock; default [`super::WallClock`].

@@ -5,6 +5,7 @@ mod breakdown;
 mod churn;
 mod delivery;
 mod late;
+mod prefix;
 mod stepped;
 mod trust;
 mod two_layers;

@@ -1,0 +1,158 @@
+//! The prefix cache: answers, log probabilities and predictions are those without it.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::backend::BLOCK_TOKENS;
+use crate::engine::block_names::BlockNamer;
+
+/// The answer to a request, to the bit.
+#[derive(Debug, Default, PartialEq)]
+struct Answer {
+    tokens: Vec<u32>,
+    logprobs: Vec<u32>,
+    /// Bits of the expected remaining tokens, by the tokens generated.
+    predictions: BTreeMap<u32, u32>,
+    cached_tokens: u32,
+}
+
+fn collect(handle: &RequestHandle) -> Answer {
+    let mut answer = Answer::default();
+    while let Some(event) = handle.recv_timeout(LIMIT) {
+        match event {
+            Event::Token { id, logprob } => {
+                answer.tokens.push(id);
+                answer.logprobs.push(logprob.to_bits());
+            }
+            Event::Prediction { generated, remaining } => {
+                answer.predictions.insert(generated, remaining.to_bits());
+            }
+            _ => {}
+        }
+    }
+    answer.cached_tokens = handle.cached_tokens();
+    answer
+}
+
+/// Conversations of three turns: two families of system prompts, each turn with the whole
+/// conversation before it, greedy and sampled. Returns the answers by turn and conversation.
+fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
+    let mut histories: Vec<Vec<u32>> = (0..conversations)
+        .map(|of| (0..37).map(|at| (at * 7 + of % 2) % 50).collect())
+        .collect();
+    let mut answers = Vec::new();
+    for turn in 0..3 {
+        let ask = |(of, history): (usize, &mut Vec<u32>)| {
+            history.extend((0..5 + of as u32 % 11).map(|at| (at * 3 + turn + of as u32) % 50));
+            let mut request = Request::new(history.clone(), 4 + (of as u32 * 5 + turn) % 23);
+            request.sampling.seed = of as u64;
+            request.sampling.temperature = [0.0, 1.0][of % 2];
+            request.ignore_eos = true;
+            request.true_length = Some(request.max_tokens);
+            engine.submit(request).unwrap()
+        };
+        let handles: Vec<RequestHandle> = histories.iter_mut().enumerate().map(ask).collect();
+        for (handle, history) in handles.iter().zip(&mut histories) {
+            let answer = collect(handle);
+            history.extend(&answer.tokens);
+            answers.push(answer);
+        }
+    }
+    answers
+}
+
+fn without_counts(mut answers: Vec<Answer>) -> Vec<Answer> {
+    answers.iter_mut().for_each(|answer| answer.cached_tokens = 0);
+    answers
+}
+
+fn large(policy: PolicyKind) -> EngineConfig {
+    EngineConfig { kv_blocks: Some(400), ..config(&model(), policy) }
+}
+
+#[test]
+fn answers_are_those_without_the_cache_under_every_policy() {
+    let model = model();
+    let plain = EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) };
+    let expected = converse(&engine(&model, plain), 6);
+    for (name, _) in PolicyKind::HELP {
+        let policy: PolicyKind = name.parse().unwrap();
+        for kv_blocks in [14, 400] {
+            let config = EngineConfig {
+                kv_blocks: Some(kv_blocks),
+                // Policies rank by the probe or by nothing.
+                replays: true,
+                ..config(&model, policy)
+            };
+            let engine = engine(&model, config);
+            let answers = converse(&engine, 6);
+            let hits: u32 = answers.iter().map(|answer| answer.cached_tokens).sum();
+            let stats = engine.stats();
+            assert!(hits > 0 && u64::from(hits) <= stats.cached_tokens, "{name}: {hits}");
+            assert_eq!(without_counts(answers), expected, "{name}, {kv_blocks} blocks");
+        }
+    }
+}
+
+/// Turn 2 finds the prompt and the answer of turn 1 but for the last block, which its last token
+/// never filled.
+#[test]
+fn a_turn_finds_the_turn_before() {
+    let model = model();
+    let engine = engine(&model, large(PolicyKind::Fcfs));
+    let answers = converse(&engine, 1);
+    let lengths = [42, 42 + 4 + 5, 42 + 4 + 5 + 5 + 5];
+    assert_eq!(answers[0].cached_tokens, 0);
+    for turn in 1..3 {
+        // The answer's last token was sampled, and never computed.
+        let computed = lengths[turn - 1] + answers[turn - 1].tokens.len() - 1;
+        let whole = computed / BLOCK_TOKENS * BLOCK_TOKENS;
+        assert_eq!(answers[turn].cached_tokens as usize, whole, "turn {turn}");
+    }
+}
+
+#[test]
+fn requests_of_two_salts_and_those_that_ask_for_it_share_nothing() {
+    let engine = engine(&model(), large(PolicyKind::Fcfs));
+    let ask = |salt: &[u8], shares_prefix| {
+        let mut request = Request::new((0..40).collect(), 3);
+        (request.cache_salt, request.shares_prefix) = (salt.to_vec(), shares_prefix);
+        collect(&engine.submit(request).unwrap()).cached_tokens
+    };
+    assert_eq!((ask(b"", true), ask(b"", true)), (0, 32));
+    assert_eq!((ask(b"a", true), ask(b"a", true), ask(b"b", true)), (0, 32, 0));
+    assert_eq!(ask(b"", false), 0);
+}
+
+/// Two prompts of equal names: the second finds the blocks of the first, and begins again.
+#[test]
+fn a_collision_of_names_serves_no_other_requests_tokens() {
+    let model = model();
+    let prompts: Vec<Vec<u32>> =
+        (0..8).map(|of| (0..50).map(|at| (at * 3 + of * 11) % 50).collect()).collect();
+    let answers = |engine: &Engine| -> Vec<Answer> {
+        let ask = |prompt: &Vec<u32>| {
+            collect(&engine.submit(Request::new(prompt.clone(), 20)).unwrap())
+        };
+        without_counts(prompts.iter().map(ask).collect())
+    };
+    let plain = EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) };
+    let expected = answers(&engine(&model, plain));
+    let colliding =
+        EngineConfig { namer: Some(BlockNamer::colliding()), ..large(PolicyKind::Fcfs) };
+    let engine = engine(&model, colliding);
+    assert_eq!(answers(&engine), expected);
+    assert!(engine.stats().cached_tokens > 0, "no name collided");
+}
+
+/// An ended request's blocks stay known, and none is in use.
+#[test]
+fn many_turns_leave_no_block_in_use() {
+    let engine = engine(&model(), large(PolicyKind::trail(0.8)));
+    converse(&engine, 12);
+    let end = Instant::now() + LIMIT;
+    while engine.stats().blocks_used > 0 {
+        assert!(Instant::now() < end, "{:?}", engine.stats());
+        std::thread::yield_now();
+    }
+}
