@@ -82,7 +82,8 @@ impl BlockSums {
                 add(full, last);
                 if keeps_blocks {
                     let block = blocks[position as usize / BLOCK_TOKENS] as usize * self.width;
-                    self.of_blocks[block + columns.start..block + columns.end].copy_from_slice(last);
+                    self.of_blocks[block + columns.start..block + columns.end]
+                        .copy_from_slice(last);
                 }
             }
         }

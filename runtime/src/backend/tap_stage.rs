@@ -78,7 +78,8 @@ impl TapStage {
             let in_prompt = segment.start < key.prompt_len;
             let run = if in_prompt { means.next() } else { None };
             let staged = run.and_then(|run| run.stage_row);
-            let rows = &stream[segment.first_row as usize * hidden..][..segment.len as usize * hidden];
+            let rows =
+                &stream[segment.first_row as usize * hidden..][..segment.len as usize * hidden];
             let blocks = batch.blocks(segment);
             let mean = self.sums.add(segment, key, blocks, columns.clone(), rows);
             if let (Some(staged), Some(mean)) = (staged, mean) {

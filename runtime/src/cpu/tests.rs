@@ -309,7 +309,14 @@ struct Recorder {
 }
 
 impl HiddenSink for Recorder {
-    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, _batch: &Batch, hidden: &[f32]) {
+    fn publish_hidden(
+        &self,
+        _step: u64,
+        _at: usize,
+        _plan: &TapPlan,
+        _batch: &Batch,
+        hidden: &[f32],
+    ) {
         self.published.lock().unwrap().push(hidden.to_vec());
     }
 

@@ -138,8 +138,8 @@ impl Engine {
         let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
         let namer = self.namer.as_ref().filter(|_| request.shares_prefix);
-        let names = namer
-            .map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
+        let names =
+            namer.map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
         let active = ActiveRequest::new(request, new, names, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());

@@ -179,7 +179,9 @@ impl StepLoop {
     /// that found blocks of other tokens begins again, and shares none.
     fn check_cached_blocks(&mut self) {
         let StepLoop { scheduler, lifecycle, block_tokens, .. } = self;
-        let Some(block_tokens) = block_tokens.as_ref().filter(|_| scheduler.last_plan().cached_tokens > 0) else {
+        let Some(block_tokens) =
+            block_tokens.as_ref().filter(|_| scheduler.last_plan().cached_tokens > 0)
+        else {
             return;
         };
         for at in 0..scheduler.last_plan().rows.len() {

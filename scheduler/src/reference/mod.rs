@@ -48,9 +48,20 @@ impl Reference {
         self.config.num_blocks - self.blocks.used()
     }
 
-    /// Blocks that `request`, which waits, finds by name.
-    fn cached(&self, request: &RequestState) -> u32 {
-        self.blocks.find(request.idx, (request.tokens() - 1) / BLOCK_TOKENS)
+    /// Blocks that `request` finds by name if it has no KV, and the first token to compute.
+    fn begin_at(&self, request: &RequestState) -> (u32, u32) {
+        if request.phase != Phase::Waiting {
+            return (0, request.computed);
+        }
+        let cached = self.blocks.find(request.idx, (request.tokens() - 1) / BLOCK_TOKENS);
+        (cached, cached * BLOCK_TOKENS)
+    }
+
+    /// Lets go of the blocks that a request found by name, and cannot enter with.
+    fn give_back(&mut self, idx: RequestIdx) {
+        if self.requests[&idx].phase == Phase::Waiting {
+            self.blocks.truncate(idx, 0);
+        }
     }
 
     fn begin(&mut self, step: u64, now_s: f64) {
@@ -83,12 +94,10 @@ impl Reference {
             let running_behind = victims.iter().filter(runs).count() as u32;
             let request = &self.requests[&idx];
             let rows_left = rows - rows.min(running_behind.min(places - 1));
-            let waits = phase == Phase::Waiting;
-            let cached = if waits { self.cached(request) } else { 0 };
-            let start = request.computed.max(cached * BLOCK_TOKENS);
+            let (cached, start) = self.begin_at(request);
             let uncomputed = request.tokens() - start;
             let len = uncomputed.min(rows_left).min(self.prefill_rows(request, start));
-            if len == 0 || waits && self.is_being_computed(idx, cached) {
+            if len == 0 || self.is_being_computed(idx, cached) {
                 assert!(!running, "a running request is never short of a row");
                 passed += 1;
                 let strict = self.policy.strict_order();
@@ -99,11 +108,9 @@ impl Reference {
                 continue;
             }
             let spare = self.spare(phase, ran);
-            let tokens = request.tokens();
-            if waits {
-                self.blocks.share(idx, cached);
-            }
-            let needed = blocks_for(tokens) - self.held(idx);
+            let blocks = blocks_for(request.tokens());
+            self.blocks.share(idx, cached);
+            let needed = blocks - self.held(idx);
             let wanted = needed + spare + reserved;
             let missing = wanted.saturating_sub(self.free() + self.swapping_out());
             let victims = self.brake(victims, missing);
@@ -118,9 +125,7 @@ impl Reference {
                 }
             }
             if !grows || needed > 0 && self.free() < wanted {
-                if waits {
-                    self.blocks.truncate(idx, 0);
-                }
+                self.give_back(idx);
                 passed += 1;
                 open &= !self.skip(idx) && passed < self.config.max_lookahead;
                 if grows && (enough || later) {
@@ -332,8 +337,12 @@ impl Reference {
         self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
     }
 
-    /// True if a row of the plan computes the block after the first `cached` ones.
+    /// True if the request has no KV, and a row of the plan computes the block after its first
+    /// `cached` ones.
     fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
+        if self.requests[&idx].phase != Phase::Waiting {
+            return false;
+        }
         let name = |idx| self.blocks.name(idx, cached);
         let mut rows = self.plan.rows.iter().filter(|row| row.start / BLOCK_TOKENS <= cached);
         name(idx).is_some() && rows.any(|row| name(row.idx) == name(idx))

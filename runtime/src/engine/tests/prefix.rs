@@ -37,9 +37,8 @@ fn collect(handle: &RequestHandle) -> Answer {
 /// Conversations of three turns: two families of system prompts, each turn with the whole
 /// conversation before it, greedy and sampled. Returns the answers by turn and conversation.
 fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
-    let mut histories: Vec<Vec<u32>> = (0..conversations)
-        .map(|of| (0..37).map(|at| (at * 7 + of % 2) % 50).collect())
-        .collect();
+    let mut histories: Vec<Vec<u32>> =
+        (0..conversations).map(|of| (0..37).map(|at| (at * 7 + of % 2) % 50).collect()).collect();
     let mut answers = Vec::new();
     for turn in 0..3 {
         let ask = |(of, history): (usize, &mut Vec<u32>)| {
@@ -131,9 +130,8 @@ fn a_collision_of_names_serves_no_other_requests_tokens() {
     let prompts: Vec<Vec<u32>> =
         (0..8).map(|of| (0..50).map(|at| (at * 3 + of * 11) % 50).collect()).collect();
     let answers = |engine: &Engine| -> Vec<Answer> {
-        let ask = |prompt: &Vec<u32>| {
-            collect(&engine.submit(Request::new(prompt.clone(), 20)).unwrap())
-        };
+        let ask =
+            |prompt: &Vec<u32>| collect(&engine.submit(Request::new(prompt.clone(), 20)).unwrap());
         without_counts(prompts.iter().map(ask).collect())
     };
     let plain = EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) };

@@ -18,7 +18,14 @@ pub(crate) struct Expected {
 struct Sink(Mutex<Vec<Vec<f32>>>);
 
 impl HiddenSink for Sink {
-    fn publish_hidden(&self, _step: u64, _at: usize, _plan: &TapPlan, _batch: &Batch, hidden: &[f32]) {
+    fn publish_hidden(
+        &self,
+        _step: u64,
+        _at: usize,
+        _plan: &TapPlan,
+        _batch: &Batch,
+        hidden: &[f32],
+    ) {
         self.0.lock().unwrap().push(hidden.to_vec());
     }
 

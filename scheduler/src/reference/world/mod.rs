@@ -14,8 +14,8 @@ use super::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::policies::PolicyKind;
 use crate::{
-    BLOCK_TOKENS, BlockName, Finished, NewRequest, Phase, Plan, Prediction, Preemption, PrefillLimit, RequestId, RequestIdx,
-    RequestState, Reserve, Scheduler, SchedulerConfig,
+    BLOCK_TOKENS, BlockName, Finished, NewRequest, Phase, Plan, Prediction, Preemption,
+    PrefillLimit, RequestId, RequestIdx, RequestState, Reserve, Scheduler, SchedulerConfig,
 };
 use trail_platform::rng::Rng;
 
