@@ -257,6 +257,10 @@ impl Fill<'_> {
         let blocks = &self.scheduler.blocks;
         let Some(name) = blocks.name_at(idx, cached) else { return false };
         let end = (cached + 1) * BLOCK_TOKENS;
+        if end >= self.scheduler.requests[idx].tokens() {
+            // The block of its last token, which it computes in any case.
+            return false;
+        }
         let mut rows = self.scheduler.plan.rows.iter().filter(|row| row.start < end);
         rows.any(|row| blocks.name_at(row.idx, cached) == Some(name))
     }
@@ -338,9 +342,12 @@ impl Fill<'_> {
             self.kept += 1;
         }
         let request = &mut scheduler.requests[idx];
+        if !request.started && scheduler.config.cached_blocks > 0 {
+            request.cached_tokens = start;
+            scheduler.plan.prompt_hits += start;
+        }
         if start > request.computed {
             scheduler.plan.cached_tokens += start;
-            request.cached_tokens = if request.started { request.cached_tokens } else { start };
             request.computed = start;
         }
         let row = PlanRow { idx, start, len, sample: len == request.uncomputed() };

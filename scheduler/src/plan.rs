@@ -39,6 +39,8 @@ pub struct Plan {
     pub recomputed_tokens: u32,
     /// Tokens before the rows of this step that enter it with blocks found by name.
     pub cached_tokens: u32,
+    /// The part of these that belongs to requests which were never in a plan.
+    pub prompt_hits: u32,
     /// The reason of each entry, preemption, eviction and swap of this step.
     pub decisions: Vec<Decision>,
 }
@@ -67,6 +69,7 @@ impl Plan {
         self.swap_in.clear();
         self.recomputed_tokens = 0;
         self.cached_tokens = 0;
+        self.prompt_hits = 0;
         self.decisions.clear();
     }
 

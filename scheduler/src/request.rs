@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::LATE_STEPS_MAX;
+use crate::limits::{BLOCK_TOKENS, LATE_STEPS_MAX};
 
 /// The caller's name for a request; the scheduler only carries it.
 #[derive(
@@ -202,6 +202,14 @@ impl RequestState {
     #[inline]
     pub fn uncomputed(&self) -> u32 {
         self.tokens() - self.computed
+    }
+
+    /// Most blocks that it can begin with instead of computing them. Not that of its last token: the
+    /// token after it is sampled from its logits. Nor, where it has computed nothing yet, that of its
+    /// prompt's last token, with which its first prediction comes.
+    pub(crate) fn most_cached(&self) -> u32 {
+        let known = if self.computed_max == 0 { self.prompt_tokens } else { self.tokens() };
+        (known - 1) / BLOCK_TOKENS
     }
 
     /// True if it is running or paused: it holds KV that a step can use, or is about to.

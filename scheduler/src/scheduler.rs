@@ -98,10 +98,9 @@ impl Scheduler {
         }
     }
 
-    /// Blocks of a request without KV that are found by name. Not that of its last token: the token
-    /// after it is sampled from its logits.
+    /// Blocks of a request without KV that are found by name.
     pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
-        self.blocks.find(idx, (self.requests[idx].tokens() - 1) / BLOCK_TOKENS)
+        self.blocks.find(idx, self.requests[idx].most_cached())
     }
 
     /// Records a prediction of the probe and updates the request's rank. Ignored if the index has

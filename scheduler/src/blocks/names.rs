@@ -88,20 +88,22 @@ impl Names {
         self.of_blocks[block as usize].is_some()
     }
 
-    /// Gives the request's full blocks their names, where no other block has them. `table`: those
-    /// whose tokens all have KV.
+    /// Gives the request's full blocks their names, up to the first that another block has. So the
+    /// block before a known one is known too, or was forgotten before it. `table`: the blocks whose
+    /// tokens all have KV.
     pub(super) fn publish(&mut self, idx: RequestIdx, table: &[BlockId]) {
         let [given, published] = self.given[idx.index()];
         let end = (given as usize).min(table.len());
         for i in published as usize..end {
             let name = BlockName(self.of_requests[idx.index() * self.stride + i]);
-            let own = &mut self.of_blocks[table[i] as usize];
-            if own.is_none() && !self.blocks.contains_key(&name) {
-                *own = Some(name);
-                self.blocks.insert(name, table[i]);
+            let known = *self.blocks.entry(name).or_insert(table[i]);
+            if known != table[i] {
+                // Another block has the name; those after this one would follow on it.
+                break;
             }
+            self.of_blocks[table[i] as usize] = Some(name);
+            self.given[idx.index()][1] = i as u32 + 1;
         }
-        self.given[idx.index()][1] = published.max(end as u32);
     }
 
     /// Lets the request's blocks from `kept` on be published again: it no longer holds them.

@@ -53,7 +53,7 @@ impl Reference {
         if request.phase != Phase::Waiting {
             return (0, request.computed);
         }
-        let cached = self.blocks.find(request.idx, (request.tokens() - 1) / BLOCK_TOKENS);
+        let cached = self.blocks.find(request.idx, request.most_cached());
         (cached, cached * BLOCK_TOKENS)
     }
 
@@ -286,9 +286,12 @@ impl Reference {
 
     fn choose(&mut self, idx: RequestIdx, start: u32, len: u32) {
         let request = self.requests.get_mut(&idx).unwrap();
+        if !request.started && self.config.cached_blocks > 0 {
+            request.cached_tokens = start;
+            self.plan.prompt_hits += start;
+        }
         if start > request.computed {
             self.plan.cached_tokens += start;
-            request.cached_tokens = if request.started { request.cached_tokens } else { start };
             request.computed = start;
         }
         let sample = start + len == request.tokens();
@@ -340,7 +343,8 @@ impl Reference {
     /// True if the request has no KV, and a row of the plan computes the block after its first
     /// `cached` ones.
     fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
-        if self.requests[&idx].phase != Phase::Waiting {
+        let request = &self.requests[&idx];
+        if request.phase != Phase::Waiting || (cached + 1) * BLOCK_TOKENS >= request.tokens() {
             return false;
         }
         let name = |idx| self.blocks.name(idx, cached);

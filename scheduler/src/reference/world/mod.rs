@@ -137,8 +137,8 @@ impl World {
         let (fast, reference) = (&self.fast, &mut self.reference);
         let request = reference.requests.get_mut(&idx).unwrap();
         if request.phase == Phase::Waiting && !request.started {
-            let most = (request.tokens() - 1) / BLOCK_TOKENS;
-            request.cached_tokens = reference.blocks.find(idx, most) * BLOCK_TOKENS;
+            let found = reference.blocks.find(idx, request.most_cached());
+            request.cached_tokens = found * BLOCK_TOKENS;
             assert_eq!(fast.state(idx).cached_tokens, request.cached_tokens);
         }
     }
