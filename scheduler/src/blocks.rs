@@ -169,11 +169,24 @@ impl Blocks {
 
 /// Blocks by their content.
 impl Blocks {
-    /// Appends the name of the request's next full block, if blocks have names.
-    pub(crate) fn name_next(&mut self, idx: RequestIdx, name: BlockName) {
-        if let Some(names) = &mut self.names {
-            names.push(idx, name);
+    /// Appends the name of the request's next full block, if blocks have names. Returns the place of
+    /// the block in its table.
+    pub(crate) fn name_next(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
+        self.names.as_mut()?.push(idx, name)
+    }
+
+    /// True if a block is known by `name`.
+    pub(crate) fn knows(&self, name: BlockName) -> bool {
+        self.names.as_ref().is_some_and(|names| names.find(name.0).is_some())
+    }
+
+    /// Blocks of the request that no other holds.
+    pub(crate) fn held_alone(&self, idx: RequestIdx) -> u32 {
+        if self.shared == 0 {
+            return self.held(idx);
         }
+        let alone = |&&block: &&BlockId| self.holders[block as usize] == 1;
+        self.table(idx).iter().filter(alone).count() as u32
     }
 
     /// Forgets the names of the request that had the index before.

@@ -90,12 +90,27 @@ impl Scheduler {
     /// name at the same place shares it instead of computing it again, and it stays known after its
     /// last holder until its place is needed. No effect where [`SchedulerConfig::cached_blocks`] is 0.
     pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
-        self.blocks.name_next(idx, name);
-        let request = &self.requests[idx];
-        if request.phase == Phase::Waiting && !request.started {
-            self.requests[idx].cached_tokens = self.cached_blocks(idx) * BLOCK_TOKENS;
+        let Some(block) = self.blocks.name_next(idx, name) else { return };
+        let request = &mut self.requests[idx];
+        let goes_on = request.cached_tokens == block * BLOCK_TOKENS && block < request.most_cached();
+        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(name) {
+            request.cached_tokens += BLOCK_TOKENS;
             self.rekey(idx);
         }
+    }
+
+    /// Lets a request of the last plan, which entered with blocks that it found by name, begin again
+    /// and share none from now on: for a caller that found other tokens in them. Its row of the plan
+    /// is no longer to be executed; the caller plans again.
+    pub fn forget_names(&mut self, idx: RequestIdx) {
+        self.blocks.clear_names(idx);
+        self.running.retain(|ranked| ranked.idx != idx);
+        self.blocks.release(idx);
+        self.requests.set_phase(idx, Phase::Waiting);
+        let request = &mut self.requests[idx];
+        (request.planned, request.computed, request.cached_tokens) = (false, 0, 0);
+        self.policy.on_preempted(&self.requests[idx]);
+        self.waiting.insert(idx, self.key(idx));
     }
 
     /// Blocks of a request without KV that are found by name.

@@ -167,7 +167,8 @@ impl Scheduler {
         }
     }
 
-    /// Blocks that are free, or will be when the swap-outs in flight have ended.
+    /// Blocks that are free, or will be when the swap-outs in flight have ended. Those that others
+    /// share count too, and will not: a request that waits for them is skipped once more.
     pub(crate) fn free_after_transfers(&self) -> u32 {
         self.blocks.free() + self.swap_state.swapping_out_blocks()
     }

@@ -65,13 +65,16 @@ impl Names {
         &self.of_requests[first..first + self.given[idx.index()][0] as usize]
     }
 
-    /// Appends a name; one beyond the longest table is of no use.
-    pub(super) fn push(&mut self, idx: RequestIdx, name: BlockName) {
+    /// Appends a name, and returns its place; one beyond the longest table is of no use.
+    pub(super) fn push(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
         let given = &mut self.given[idx.index()][0];
-        if (*given as usize) < self.stride {
-            self.of_requests[idx.index() * self.stride + *given as usize] = name.0;
+        let place = *given;
+        let at = (place as usize) < self.stride;
+        at.then(|| {
+            self.of_requests[idx.index() * self.stride + place as usize] = name.0;
             *given += 1;
-        }
+            place
+        })
     }
 
     /// Forgets the names of a request.

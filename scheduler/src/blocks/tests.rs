@@ -20,7 +20,9 @@ fn blocks_come_and_go_in_order() {
 /// Names `count` blocks of a request that has none yet.
 fn name(blocks: &mut Blocks, idx: u32, names: &[u128]) {
     blocks.clear_names(RequestIdx(idx));
-    names.iter().for_each(|&name| blocks.name_next(RequestIdx(idx), BlockName(name)));
+    for &name in names {
+        blocks.name_next(RequestIdx(idx), BlockName(name)).expect("blocks have names");
+    }
 }
 
 #[test]

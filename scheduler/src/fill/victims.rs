@@ -5,6 +5,7 @@ use std::iter;
 use super::Fill;
 use crate::decision::Action;
 use crate::key::{Key, Ranked};
+use crate::request::Phase;
 use crate::scheduler::Scheduler;
 
 impl Fill<'_> {
@@ -16,7 +17,7 @@ impl Fill<'_> {
         let missing = self.cannot_free(wanted, to.key);
         if missing > 0 {
             if missing <= self.scheduler.swapping_in_behind(to.key) {
-                self.promised += needed + spare;
+                self.promise(to, needed + spare);
             }
             return false;
         }
@@ -24,16 +25,25 @@ impl Fill<'_> {
             self.evict_worst(to);
         }
         if self.scheduler.blocks.free() < wanted {
-            self.promised += needed + spare;
+            self.promise(to, needed + spare);
             return false;
         }
         self.scheduler.blocks.grow(to.idx, needed);
         true
     }
 
+    /// Promises the candidate `blocks`, and those of its shared ones that it alone holds: it lets go
+    /// of these when it is skipped.
+    fn promise(&mut self, to: Ranked, blocks: u32) {
+        let scheduler = &*self.scheduler;
+        let waits = scheduler.requests[to.idx].phase == Phase::Waiting;
+        let alone = if waits { scheduler.blocks.held_alone(to.idx) } else { 0 };
+        self.promised += blocks + alone;
+    }
+
     /// Blocks of `wanted` that are neither free, nor free after the transfers in flight, nor held
-    /// by residents ranked behind `key` that may be evicted. Visits at most `wanted` residents, as
-    /// each holds at least one.
+    /// by residents ranked behind `key` that may be evicted. Visits more
+    /// than `wanted` residents only where they share blocks.
     fn cannot_free(&mut self, wanted: u32, key: Key) -> u32 {
         let is_first = self.is_first();
         let Scheduler { blocks, paused, running, brake, swap_state, .. } = &mut *self.scheduler;

@@ -21,6 +21,11 @@ pub enum LogEvent {
         /// The name.
         name: BlockName,
     },
+    /// A request that found blocks of other tokens by name began again without names.
+    ForgetNames {
+        /// The request.
+        id: RequestId,
+    },
     /// A prediction arrived.
     Predict {
         /// The request.
@@ -125,6 +130,7 @@ impl LogEvent {
             LogEvent::PrefillLimit(None)
             | LogEvent::TrustPredictions(_)
             | LogEvent::NameBlock { .. }
+            | LogEvent::ForgetNames { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),
         }

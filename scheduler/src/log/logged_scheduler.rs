@@ -70,6 +70,12 @@ impl LoggedScheduler {
         }
     }
 
+    /// [`Scheduler::forget_names`].
+    pub fn forget_names(&mut self, idx: RequestIdx) {
+        self.log(LogEvent::ForgetNames { id: self.scheduler.state(idx).id });
+        self.scheduler.forget_names(idx);
+    }
+
     /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.
     pub fn predict(&mut self, idx: RequestIdx, mut prediction: Prediction) {
         let Prediction { remaining, p10, p50, p90, .. } = &mut prediction;

@@ -87,10 +87,17 @@ impl RefBlocks {
         self.names.insert(idx, (Vec::new(), 0));
     }
 
-    pub(super) fn name_next(&mut self, idx: RequestIdx, name: BlockName) {
-        if self.max_cached > 0 {
-            self.names.get_mut(&idx).unwrap().0.push(name);
-        }
+    /// Appends a name, and returns its place.
+    pub(super) fn name_next(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
+        let names = &mut self.names.get_mut(&idx).unwrap().0;
+        (self.max_cached > 0).then(|| {
+            names.push(name);
+            names.len() as u32 - 1
+        })
+    }
+
+    pub(super) fn knows(&self, name: BlockName) -> bool {
+        self.known.contains_key(&name)
     }
 
     pub(super) fn name(&self, idx: RequestIdx, block: u32) -> Option<BlockName> {
@@ -115,11 +122,10 @@ impl RefBlocks {
         let (names, published) = self.names.get_mut(&idx).unwrap();
         let end = names.len().min(table.len()).min(computed as usize);
         for at in *published..end {
-            let is_known = self.known.values().any(|known| *known == table[at]);
-            if !is_known {
-                self.known.entry(names[at]).or_insert(table[at]);
+            if *self.known.entry(names[at]).or_insert(table[at]) != table[at] {
+                break;
             }
+            *published = at + 1;
         }
-        *published = end.max(*published);
     }
 }

@@ -57,11 +57,15 @@ impl Reference {
         (cached, cached * BLOCK_TOKENS)
     }
 
-    /// Lets go of the blocks that a request found by name, and cannot enter with.
-    fn give_back(&mut self, idx: RequestIdx) {
-        if self.requests[&idx].phase == Phase::Waiting {
-            self.blocks.truncate(idx, 0);
+    /// Lets go of the blocks that a request found by name, and cannot enter with. Returns those that
+    /// no other held.
+    fn give_back(&mut self, idx: RequestIdx) -> u32 {
+        if self.requests[&idx].phase != Phase::Waiting {
+            return 0;
         }
+        let alone = self.blocks.held_only_by(&[idx]);
+        self.blocks.truncate(idx, 0);
+        alone
     }
 
     fn begin(&mut self, step: u64, now_s: f64) {
@@ -125,11 +129,11 @@ impl Reference {
                 }
             }
             if !grows || needed > 0 && self.free() < wanted {
-                self.give_back(idx);
+                let alone = self.give_back(idx);
                 passed += 1;
                 open &= !self.skip(idx) && passed < self.config.max_lookahead;
                 if grows && (enough || later) {
-                    reserved += needed + spare;
+                    reserved += needed + spare + alone;
                 }
                 continue;
             }

@@ -88,6 +88,13 @@ impl Replayer {
                 let idx = self.live(id)?;
                 self.scheduler.name_block(idx, name);
             }
+            LogEvent::ForgetNames { id } => {
+                let idx = self.live(id)?;
+                if !self.scheduler.state(idx).planned {
+                    return Err(format!("request {} is not in the plan", id.0));
+                }
+                self.scheduler.forget_names(idx);
+            }
             LogEvent::Predict { id, step, age, remaining, p10, p50, p90 } => {
                 let idx = self.live(id)?;
                 let generation = self.scheduler.generation(idx);

@@ -133,14 +133,15 @@ impl World {
         let name = BlockName(u128::from(content) << 64 | u128::from(*block) | 1 << 127);
         *block += 1;
         self.fast.name_block(idx, name);
-        self.reference.blocks.name_next(idx, name);
         let (fast, reference) = (&self.fast, &mut self.reference);
+        let Some(place) = reference.blocks.name_next(idx, name) else { return };
         let request = reference.requests.get_mut(&idx).unwrap();
-        if request.phase == Phase::Waiting && !request.started {
-            let found = reference.blocks.find(idx, request.most_cached());
-            request.cached_tokens = found * BLOCK_TOKENS;
-            assert_eq!(fast.state(idx).cached_tokens, request.cached_tokens);
+        let is_new = request.phase == Phase::Waiting && !request.started;
+        let goes_on = request.cached_tokens / BLOCK_TOKENS == place && place < request.most_cached();
+        if is_new && goes_on && reference.blocks.knows(name) {
+            request.cached_tokens += BLOCK_TOKENS;
         }
+        assert_eq!(fast.state(idx).cached_tokens, request.cached_tokens);
     }
 
     /// Names blocks of outputs, some steps after their tokens are known.
