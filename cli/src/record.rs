@@ -14,7 +14,7 @@ use crate::notice::notice;
 use crate::output_file::OutputFile;
 
 /// Events between the engine and the writer: seconds of a busy engine, 8 MiB.
-const CAPACITY: usize = 1 << 16;
+const CAPACITY: usize = 1 << 18;
 
 /// Interval at which the writer looks for events, and the most that a crash loses. A waiting writer
 /// would cost the engine a wake-up per step.

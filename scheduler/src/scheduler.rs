@@ -92,8 +92,10 @@ impl Scheduler {
     pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
         let Some(block) = self.blocks.name_next(idx, name) else { return };
         let request = &mut self.requests[idx];
-        let goes_on = request.cached_tokens == block * BLOCK_TOKENS && block < request.most_cached();
-        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(name) {
+        let goes_on =
+            request.cached_tokens == block * BLOCK_TOKENS && block < request.most_cached();
+        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(name)
+        {
             request.cached_tokens += BLOCK_TOKENS;
             self.rekey(idx);
         }

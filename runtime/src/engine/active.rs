@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_scheduler::NewRequest;
+use trail_scheduler::{BlockName, NewRequest};
 
 use super::block_names::SequenceNames;
 use super::event::FinishReason;
@@ -10,6 +10,7 @@ use super::event_channel::EventSender;
 use super::queue_permit::QueuePermit;
 use super::request::Request;
 use super::request_status::RequestStatus;
+use crate::backend::BLOCK_TOKENS;
 
 /// Tokens for which a request reserves memory when it is first scheduled; buffers of longer answers
 /// grow by doubling. A waiting request has no buffers but its prompt.
@@ -46,8 +47,9 @@ impl ActiveRequest {
     /// Bytes that a waiting `request` holds.
     pub(super) fn bytes(request: &Request) -> usize {
         let predictions = request.predictions.as_ref().map_or(0, |replayed| replayed.len());
+        let names = request.prompt.len() / BLOCK_TOKENS * size_of::<BlockName>();
         let words = request.prompt.capacity() + request.stop_tokens.capacity() + predictions;
-        size_of::<ActiveRequest>() + words * size_of::<u32>()
+        size_of::<ActiveRequest>() + names + words * size_of::<u32>()
     }
 
     pub(super) fn new(

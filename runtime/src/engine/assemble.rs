@@ -7,7 +7,7 @@ use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
-use super::block_names::{BlockNamer, BlockTokens};
+use super::block_names::{BlockContents, BlockNamer};
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -108,7 +108,7 @@ impl EngineConfig {
         let namer = (scheduler.config().cached_blocks > 0).then(BlockNamer::new);
         #[cfg(test)]
         let namer = self.namer.take().or(namer);
-        let block_tokens = namer.is_some().then(|| BlockTokens::new(built.kv_blocks));
+        let block_contents = namer.is_some().then(|| BlockContents::new(built.kv_blocks));
         if let Some(parts) = probe.as_ref().filter(|_| namer.is_some()) {
             parts.probe.keep_blocks(built.kv_blocks);
         }
@@ -138,7 +138,7 @@ impl EngineConfig {
             ),
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
-            block_tokens,
+            block_contents,
             sampled: Vec::with_capacity(segments),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,

@@ -32,21 +32,23 @@ impl BlockNamer {
 
     /// Name of the empty sequence under `salt`: sequences of two salts share no block.
     pub(super) fn root(&self, salt: &[u8]) -> BlockName {
-        self.name(|hash| hash.update(salt))
+        self.name(0, |hash| hash.update(salt))
     }
 
     /// Name of the block of `tokens` after the one called `before`.
     pub(super) fn next(&self, before: BlockName, tokens: &[u32]) -> BlockName {
         debug_assert_eq!(tokens.len(), BLOCK_TOKENS);
-        self.name(|hash| {
+        self.name(1, |hash| {
             hash.update(before.0.to_le_bytes());
             hash.update(bytemuck::cast_slice::<u32, u8>(tokens));
         })
     }
 
-    fn name(&self, content: impl FnOnce(&mut Sha256)) -> BlockName {
+    /// `kind` keeps salts and blocks apart.
+    fn name(&self, kind: u8, content: impl FnOnce(&mut Sha256)) -> BlockName {
         let mut hash = Sha256::new();
         hash.update(bytemuck::cast_slice::<u64, u8>(&self.key));
+        hash.update([kind]);
         content(&mut hash);
         let digest = hash.finalize();
         let (name, _) = digest.split_first_chunk().expect("32 bytes");
@@ -57,6 +59,8 @@ impl BlockNamer {
 /// Names of a request's blocks, as far as its tokens are known.
 #[derive(Default)]
 pub(super) struct SequenceNames {
+    /// Name of the empty sequence under its salt.
+    root: BlockName,
     /// Of the blocks of its prompt, until the scheduler has them.
     prompt: Vec<BlockName>,
     last: BlockName,
@@ -67,7 +71,8 @@ pub(super) struct SequenceNames {
 impl SequenceNames {
     /// Names of the full blocks of `prompt`, under `salt`.
     pub(super) fn new(namer: &BlockNamer, salt: &[u8], prompt: &[u32]) -> SequenceNames {
-        let mut names = SequenceNames { last: namer.root(salt), ..SequenceNames::default() };
+        let root = namer.root(salt);
+        let mut names = SequenceNames { root, last: root, ..SequenceNames::default() };
         names.prompt.reserve_exact(prompt.len() / BLOCK_TOKENS);
         while let Some(name) = names.next(namer, prompt) {
             names.prompt.push(name);
@@ -84,34 +89,75 @@ impl SequenceNames {
         Some(self.last)
     }
 
+    /// Name of the empty sequence under the request's salt.
+    pub(super) fn root(&self) -> BlockName {
+        self.root
+    }
+
     /// Takes the names of the prompt's blocks.
     pub(super) fn take_prompt(&mut self) -> Vec<BlockName> {
         std::mem::take(&mut self.prompt)
     }
 }
 
-/// The tokens of each full KV block, by which a block found by name is compared with the request
+/// The content of each full KV block, by which a block found by name is compared with the request
 /// that found it.
-pub(super) struct BlockTokens(Vec<[u32; BLOCK_TOKENS]>);
+pub(super) struct BlockContents(Vec<Content>);
 
-impl BlockTokens {
-    pub(super) fn new(num_blocks: usize) -> BlockTokens {
-        BlockTokens(vec![[0; BLOCK_TOKENS]; num_blocks])
+#[derive(Clone, Copy, Default)]
+struct Content {
+    tokens: [u32; BLOCK_TOKENS],
+    /// The block before it, and how often that had been filled then; `None` for a first block.
+    before: Option<(u32, u64)>,
+    /// Of a first block: the root of its sequence, thus the salt.
+    root: BlockName,
+    /// Times that the block was filled.
+    fills: u64,
+}
+
+impl BlockContents {
+    pub(super) fn new(num_blocks: usize) -> BlockContents {
+        BlockContents(vec![Content::default(); num_blocks])
     }
 
-    /// Records the tokens of the blocks that the positions `start..end` of a request fill: `tokens`
-    /// and `blocks` are all of the request's.
-    pub(super) fn fill(&mut self, start: usize, end: usize, tokens: &[u32], blocks: &[u32]) {
-        for block in start / BLOCK_TOKENS..end / BLOCK_TOKENS {
-            let tokens = &tokens[block * BLOCK_TOKENS..][..BLOCK_TOKENS];
-            self.0[blocks[block] as usize].copy_from_slice(tokens);
+    /// Records the content of the blocks that the positions `start..end` of a sequence fill:
+    /// `tokens` and `blocks` are all of the request's, `root` is that of its salt.
+    pub(super) fn fill(
+        &mut self,
+        (start, end): (usize, usize),
+        root: BlockName,
+        tokens: &[u32],
+        blocks: &[u32],
+    ) {
+        for at in start / BLOCK_TOKENS..end / BLOCK_TOKENS {
+            let before = self.before(at, blocks);
+            let content = &mut self.0[blocks[at] as usize];
+            content.tokens.copy_from_slice(&tokens[at * BLOCK_TOKENS..][..BLOCK_TOKENS]);
+            (content.before, content.root) = (before, root);
+            content.fills += 1;
         }
     }
 
-    /// True if the first `count` of `blocks` have the first tokens of `tokens`.
-    pub(super) fn have(&self, count: usize, tokens: &[u32], blocks: &[u32]) -> bool {
-        let mut pairs = tokens.chunks_exact(BLOCK_TOKENS).zip(blocks).take(count);
-        pairs.all(|(tokens, &block)| self.0[block as usize] == tokens)
+    /// True if the first `count` of `blocks` have the first tokens of a sequence, and were filled
+    /// one after the other: then their KV is that of the sequence.
+    pub(super) fn have(
+        &self,
+        count: usize,
+        root: BlockName,
+        tokens: &[u32],
+        blocks: &[u32],
+    ) -> bool {
+        let pairs = tokens.chunks_exact(BLOCK_TOKENS).zip(blocks).take(count);
+        pairs.enumerate().all(|(at, (tokens, &block))| {
+            let content = &self.0[block as usize];
+            let follows = content.before == self.before(at, blocks);
+            content.tokens == tokens && follows && (at > 0 || content.root == root)
+        })
+    }
+
+    fn before(&self, at: usize, blocks: &[u32]) -> Option<(u32, u64)> {
+        let before = blocks[at.checked_sub(1)?];
+        Some((before, self.0[before as usize].fills))
     }
 }
 
@@ -152,13 +198,26 @@ mod tests {
         assert_eq!(all, names(&namer, b"", &tokens));
     }
 
+    /// `have` compares what a block follows on, too: its KV depends on that.
     #[test]
-    fn blocks_of_other_tokens_are_told_apart() {
+    fn blocks_of_another_sequence_are_told_apart() {
+        let (root, other_root) = (BlockName(1), BlockName(2));
         let tokens: Vec<u32> = (0..48).collect();
-        let mut blocks = BlockTokens::new(4);
-        blocks.fill(0, 20, &tokens, &[2, 0]);
-        blocks.fill(20, 33, &tokens, &[2, 0, 1]);
-        assert!(blocks.have(2, &tokens, &[2, 0, 1]) && !blocks.have(2, &tokens, &[0, 2]));
-        assert!(!blocks.have(3, &tokens, &[2, 0, 1]), "the third was never full");
+        let mut contents = BlockContents::new(6);
+        contents.fill((0, 20), root, &tokens, &[2, 0]);
+        contents.fill((20, 33), root, &tokens, &[2, 0, 1]);
+        let have = |contents: &BlockContents, count, root, blocks: &[u32]| {
+            contents.have(count, root, &tokens, blocks)
+        };
+        assert!(have(&contents, 2, root, &[2, 0, 1]) && !have(&contents, 2, root, &[0, 2]));
+        assert!(!have(&contents, 3, root, &[2, 0, 1]), "the third was never full");
+        assert!(!have(&contents, 1, other_root, &[2, 0, 1]), "another salt");
+        // Equal tokens in the second block, after other ones.
+        let other: Vec<u32> = (100..116).chain(16..32).collect();
+        contents.fill((0, 32), root, &other, &[3, 4]);
+        assert!(!have(&contents, 2, root, &[2, 4]));
+        // Filled again, a block is no longer the one that others followed on.
+        contents.fill((0, 16), root, &tokens, &[2]);
+        assert!(!have(&contents, 2, root, &[2, 0]));
     }
 }

@@ -127,13 +127,12 @@ impl Lifecycle {
         self.requests[idx.index()] = Some(active);
     }
 
-    /// Submits the request at `idx` again, without names: it found blocks of other tokens.
-    pub(super) fn restart(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
-        let mut active = self.requests[idx.index()].take().expect("planned requests are live");
-        scheduler.finish(idx);
+    /// Lets the request of the plan at `idx` begin again without names: it found blocks of other
+    /// tokens.
+    pub(super) fn forget_names(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
+        let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
         active.names = None;
-        active.new.generated = active.generated() as u32;
-        self.admit(active, scheduler);
+        scheduler.forget_names(idx);
     }
 
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so

@@ -140,6 +140,7 @@ impl Engine {
         let namer = self.namer.as_ref().filter(|_| request.shares_prefix);
         let names =
             namer.map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
+        request.cache_salt = Vec::new();
         let active = ActiveRequest::new(request, new, names, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());

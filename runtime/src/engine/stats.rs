@@ -172,7 +172,7 @@ pub struct Stats {
     pub generated_tokens: u64,
     /// Tokens whose KV was recomputed after an eviction.
     pub recomputed_tokens: u64,
-    /// Tokens whose KV was found in the prefix cache, when a request entered the batch.
+    /// Prompt tokens whose KV was found in the prefix cache, when a request first entered the batch.
     pub cached_tokens: u64,
     /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
     ///

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace};
 
-use super::block_names::BlockTokens;
+use super::block_names::BlockContents;
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
@@ -54,7 +54,7 @@ pub(super) struct StepLoop {
     pub(super) swaps: Swaps,
     pub(super) batch: Batch,
     /// `None` where no KV block is shared.
-    pub(super) block_tokens: Option<BlockTokens>,
+    pub(super) block_contents: Option<BlockContents>,
     /// Tokens of the step being collected.
     pub(super) sampled: Vec<Sampled>,
     /// Launched and uncollected steps, by parity of their number.
@@ -143,21 +143,26 @@ impl StepLoop {
     /// Plans the next step and fills the batch with it; an empty one if nothing can run.
     fn plan(&mut self) {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
-        self.scheduler.plan(self.step + 1, self.clock.now_s());
-        self.report_preemptions();
-        self.check_cached_blocks();
-        let StepLoop { scheduler, lifecycle, batch, counters, block_tokens, .. } = self;
+        loop {
+            self.scheduler.plan(self.step + 1, self.clock.now_s());
+            self.report_preemptions();
+            // A request without names finds none: each is planned again once at the most.
+            if self.has_own_blocks() {
+                break;
+            }
+        }
+        let StepLoop { scheduler, lifecycle, batch, counters, block_contents, .. } = self;
         let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
         batch.clear();
-        for row in plan.rows.iter().filter(|row| scheduler.state(row.idx).planned) {
+        for row in &plan.rows {
             let active = lifecycle.schedule(row.idx, predicts);
             let (first, last) = (row.start as usize, (row.start + row.len) as usize);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
                 Some(tokens) => {
                     batch.push(row.idx.0, row.start, tokens, blocks, row.sample);
-                    if let Some(block_tokens) = block_tokens {
-                        block_tokens.fill(first, last, &active.tokens, blocks);
+                    if let (Some(contents), Some(names)) = (&mut *block_contents, &active.names) {
+                        contents.fill((first, last), names.root(), &active.tokens, blocks);
                     }
                 }
                 // Sampled by the step in flight: known to the device alone.
@@ -170,33 +175,37 @@ impl StepLoop {
         add(&counters.swaps_out, plan.swap_out.len() as u64);
         add(&counters.swaps_in, plan.swap_in.len() as u64);
         add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
-        add(&counters.cached_tokens, u64::from(plan.cached_tokens));
+        add(&counters.cached_tokens, u64::from(plan.prompt_hits));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
     }
 
-    /// Compares the tokens of the blocks that requests of the plan found by name with theirs. One
-    /// that found blocks of other tokens begins again, and shares none.
-    fn check_cached_blocks(&mut self) {
-        let StepLoop { scheduler, lifecycle, block_tokens, .. } = self;
-        let Some(block_tokens) =
-            block_tokens.as_ref().filter(|_| scheduler.last_plan().cached_tokens > 0)
-        else {
-            return;
-        };
+    /// Compares the blocks that requests of the plan found by name with their tokens. One that found
+    /// those of another sequence, as names collided, begins again and shares none. Returns true if
+    /// there was none.
+    fn has_own_blocks(&mut self) -> bool {
+        let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
+        let Some(contents) = block_contents.as_ref() else { return true };
+        if scheduler.last_plan().cached_tokens == 0 {
+            return true;
+        }
+        let mut is_sound = true;
         for at in 0..scheduler.last_plan().rows.len() {
             let PlanRow { idx, start, .. } = scheduler.last_plan().rows[at];
-            if start == 0 || start % BLOCK_TOKENS as u32 > 0 {
-                continue;
-            }
             let active = lifecycle.planned(idx);
+            let Some(names) = active.names.as_ref().filter(|_| start % BLOCK_TOKENS as u32 == 0)
+            else {
+                continue;
+            };
             let count = start as usize / BLOCK_TOKENS;
-            if block_tokens.have(count, &active.tokens, scheduler.blocks(idx)) {
+            if contents.have(count, names.root(), &active.tokens, scheduler.blocks(idx)) {
                 active.status.set_cached(scheduler.state(idx).cached_tokens);
             } else {
-                lifecycle.restart(idx, scheduler);
+                lifecycle.forget_names(idx, scheduler);
+                is_sound = false;
             }
         }
+        is_sound
     }
 
     /// Tells the callers of the requests that the plan preempted or evicted.

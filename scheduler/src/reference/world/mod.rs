@@ -137,7 +137,8 @@ impl World {
         let Some(place) = reference.blocks.name_next(idx, name) else { return };
         let request = reference.requests.get_mut(&idx).unwrap();
         let is_new = request.phase == Phase::Waiting && !request.started;
-        let goes_on = request.cached_tokens / BLOCK_TOKENS == place && place < request.most_cached();
+        let goes_on =
+            request.cached_tokens / BLOCK_TOKENS == place && place < request.most_cached();
         if is_new && goes_on && reference.blocks.knows(name) {
             request.cached_tokens += BLOCK_TOKENS;
         }
