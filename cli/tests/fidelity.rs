@@ -48,7 +48,7 @@ fn engine_jobs(setup: &Setup) -> Vec<TimedRequest> {
             let seed = prompt["seed"].as_u64().expect("a seed");
             let sampling = SamplingParams { seed, ..SamplingParams::default() };
             let request = Request::new(tokens.expect("tokens"), MAX_TOKENS);
-            TimedRequest { request: Request { sampling, ..request }, arrival_s }
+            TimedRequest::first(Request { sampling, ..request }, arrival_s)
         })
         .collect()
 }

@@ -14,6 +14,9 @@ use crate::state::ServerState;
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;
 
+/// Longest `cache_salt`, bytes.
+const MAX_SALT: usize = 256;
+
 /// Sampling parameters and response options of a request.
 #[derive(Deserialize, Clone, Debug)]
 pub(crate) struct Options {
@@ -103,9 +106,19 @@ impl Options {
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            cache_salt: self.cache_salt.clone().unwrap_or_default().into_bytes(),
+            cache_salt: self.cache_salt()?,
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
+    }
+
+    /// An empty salt is refused, as by vLLM: the client would share with all who give none.
+    fn cache_salt(&self) -> Result<Vec<u8>, ApiError> {
+        let Some(salt) = &self.cache_salt else { return Ok(Vec::new()) };
+        if salt.is_empty() || salt.len() > MAX_SALT {
+            let message = format!("cache_salt must have 1 to {MAX_SALT} bytes, not {}", salt.len());
+            return Err(ApiError::invalid_field("cache_salt", message));
+        }
+        Ok(salt.clone().into_bytes())
     }
 
     fn stop_tokens(&self) -> Result<Vec<u32>, ApiError> {

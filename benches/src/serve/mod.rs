@@ -30,7 +30,7 @@ pub struct ServeArgs {
     /// Storage type of random weights: bf16, f16 or f32
     #[arg(long, default_value = "bf16", value_parser = parse_dtype)]
     dtype: Dtype,
-    /// Requests of each run
+    /// Requests of each run; with --turns, conversations
     #[arg(long, default_value_t = 400,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
@@ -51,6 +51,13 @@ pub struct ServeArgs {
     /// Mean tokens of a prompt; lengths are uniform from half of it to one and a half
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=65_536))]
     prompt_tokens: u32,
+    /// Tokens with which all prompts begin alike, before their own
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    shared_prefix: u32,
+    /// Turns of a conversation: each but the first arrives when the one before has ended, and its
+    /// prompt is the conversation so far and new tokens
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
     /// Most output tokens: lengths have the shape of Alpaca's answers, cut here
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_tokens: u32,
@@ -121,6 +128,8 @@ impl Bench<'_> {
             model: self.setup.name.clone(),
             random_weights: self.args.random_weights.is_some(),
             requests: self.jobs.len(),
+            turns: self.args.turns,
+            shared_prefix: self.args.shared_prefix,
             output_tokens: tokens,
             capacity_requests_per_s: capacity,
             capacity_tokens_per_s: run.saturated_tokens_per_s,
@@ -150,8 +159,10 @@ impl Bench<'_> {
         self.setup.engine_with(self.options, policy, self.jobs.len(), None)
     }
 
-    /// Sets the arrival times of the jobs: the same gaps at every load, scaled.
+    /// Sets the arrival times of the jobs, of conversations those of the first turns: the same gaps
+    /// at every load, scaled.
     fn schedule(&mut self, rate: Option<f64>) {
+        let rate = rate.map(|rate| rate / f64::from(self.args.turns));
         let process = rate.map_or(Arrivals::Burst, |rate| Arrivals::Poisson { rate });
         let times = process.seconds(self.jobs.len(), &mut Rng::new(self.args.seed as u64));
         for (job, arrival_s) in self.jobs.iter_mut().zip(times) {
@@ -174,7 +185,8 @@ impl Bench<'_> {
         })?;
         self.display.end();
         verify(&self.jobs, &driven.outcomes)?;
-        let (outcomes, makespan_s) = (&driven.outcomes, driven.makespan_s);
+        let first_turns = self.jobs.len() / self.args.turns as usize;
+        let (outcomes, makespan_s) = ((&driven.outcomes[..], first_turns), driven.makespan_s);
         let run = PolicyRun::new(policy, load, outcomes, makespan_s, engine.stats(), peak);
         Ok((run, driven))
     }

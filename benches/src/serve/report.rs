@@ -15,8 +15,12 @@ pub struct Conditions {
     pub model: String,
     /// True if the weights are random.
     pub random_weights: bool,
-    /// Requests of each run.
+    /// Requests of each run, those of later turns included.
     pub requests: usize,
+    /// Turns of a conversation.
+    pub turns: u32,
+    /// Tokens with which all prompts begin alike.
+    pub shared_prefix: u32,
     /// Output tokens of each run.
     pub output_tokens: u64,
     /// Measured capacity: all requests at once, first come first served.
@@ -78,6 +82,12 @@ pub struct PolicyRun {
     pub recomputes: u64,
     /// Recomputed tokens.
     pub recomputed_tokens: u64,
+    /// Prompt tokens of all requests.
+    pub prompt_tokens: u64,
+    /// Prompt tokens that were found in the prefix cache.
+    pub cached_tokens: u64,
+    /// Seconds from arrival to first token, of later turns only.
+    pub later_ttft_s: Option<Spread>,
     /// Swaps of a request's KV to the host.
     pub swaps_out: u64,
     /// Swaps of a request's KV back to the device.
@@ -91,15 +101,17 @@ pub struct PolicyRun {
 }
 
 impl PolicyRun {
-    /// Results of a verified run.
+    /// Results of a verified run, whose first outcomes are those of first turns.
     pub fn new(
         policy: &str,
         load: Option<f64>,
-        outcomes: &[RequestOutcome],
+        (outcomes, first_turns): (&[RequestOutcome], usize),
         makespan_s: f64,
         stats: Stats,
         peak: Peak,
     ) -> PolicyRun {
+        let later = &outcomes[first_turns..];
+        let later_ttft = Spread::of(later.iter().map(|outcome| outcome.ttft_s));
         let tokens: usize = outcomes.iter().map(|outcome| outcome.tokens.len()).sum();
         let several = outcomes.iter().filter(|outcome| outcome.tokens.len() > 1);
         let tpot = several.map(|o| (o.latency_s - o.ttft_s) / (o.tokens.len() - 1) as f64);
@@ -114,6 +126,9 @@ impl PolicyRun {
             preemptions: stats.preemptions,
             recomputes: stats.evictions,
             recomputed_tokens: stats.recomputed_tokens,
+            prompt_tokens: stats.prompt_tokens,
+            cached_tokens: stats.cached_tokens,
+            later_ttft_s: (!later.is_empty()).then_some(later_ttft),
             swaps_out: stats.swaps_out,
             swaps_in: stats.swaps_in,
             peak,
@@ -135,6 +150,9 @@ impl PolicyRun {
         cells.push(format!("{:.0}", self.tokens_per_s));
         let counts = [self.preemptions, self.swaps_out, self.recomputes, self.peak.kv_blocks];
         cells.extend(counts.map(|count| count.to_string()));
+        let cached = self.cached_tokens as f64 / self.prompt_tokens as f64;
+        cells.push(format!("{:.0}", cached * 100.0));
+        cells.push(self.later_ttft_s.map_or("-".into(), |ttft| format!("{:.3}", ttft.p50)));
         cells
     }
 }
@@ -181,7 +199,9 @@ impl Comparison {
             .group("TPOT, ms", &["mean", "p95", "p99"])
             .group("", &["tokens/s"])
             .group("", &["preempt", "swaps", "recomputes"])
-            .group("peak KV", &["blocks"]);
+            .group("peak KV", &["blocks"])
+            .group("prompts", &["cached, %"])
+            .group("later turns", &["TTFT p50, s"]);
         self.runs.iter().for_each(|run| table.row(run.cells()));
         format!(
             "{} requests, {} output tokens, {} on {}, up to {} running, {} KV blocks\n\

@@ -12,7 +12,9 @@ use super::ServeArgs;
 /// Requests with random prompts, forced lengths, and predictions to replay, all arriving at once;
 /// and the mean absolute error of the latter, tokens.
 pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<TimedRequest>, Option<f64>) {
-    let count = args.burst.unwrap_or(args.requests);
+    let conversations = args.burst.unwrap_or(args.requests);
+    let count = conversations * args.turns;
+    let prefix = prefix(args, config);
     let drawn = |id: u64| drawn(args, id, &mut Rng::new(mix(args.seed as u64) ^ id));
     let mut predicted: Vec<Predicted> = (0..u64::from(count)).map(drawn).collect();
     args.noise.predict(&mut predicted, mix(args.seed as u64));
@@ -25,8 +27,10 @@ pub fn jobs(args: &ServeArgs, config: &ModelConfig) -> (Vec<TimedRequest>, Optio
         }
         tokens += remaining.len();
         let mut rng = Rng::new(mix(args.seed as u64) ^ mix(of.id));
-        let request = request(config, of, remaining, &mut rng);
-        jobs.push(TimedRequest { request, arrival_s: 0.0 });
+        let follows = (of.id as usize).checked_sub(conversations as usize);
+        let prefix = if follows.is_none() { &prefix[..] } else { &[] };
+        let request = request(config, of, remaining, prefix, &mut rng);
+        jobs.push(TimedRequest { follows, ..TimedRequest::first(request, 0.0) });
     }
     (jobs, (tokens > 0).then(|| error / tokens as f64))
 }
@@ -45,9 +49,21 @@ fn drawn(args: &ServeArgs, id: u64, rng: &mut Rng) -> Predicted {
     }
 }
 
-fn request(config: &ModelConfig, of: &Predicted, remaining: Vec<f32>, rng: &mut Rng) -> Request {
-    let token = |_| rng.below(config.vocab_size as u64) as u32;
-    let prompt = (0..of.prompt_tokens).map(token).collect();
+/// The tokens with which every conversation begins.
+fn prefix(args: &ServeArgs, config: &ModelConfig) -> Vec<u32> {
+    let mut rng = Rng::new(mix(args.seed as u64));
+    (0..args.shared_prefix).map(|_| rng.below(config.vocab_size as u64) as u32).collect()
+}
+
+fn request(
+    config: &ModelConfig,
+    of: &Predicted,
+    remaining: Vec<f32>,
+    prefix: &[u32],
+    rng: &mut Rng,
+) -> Request {
+    let own = (0..of.prompt_tokens).map(|_| rng.below(config.vocab_size as u64) as u32);
+    let prompt = prefix.iter().copied().chain(own).collect();
     Request {
         // Greedy, as in TRAIL's evaluation.
         sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },

@@ -8,6 +8,7 @@ mod clock_fit;
 mod outcome;
 mod progress;
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use trail_runtime::engine::{
@@ -29,11 +30,19 @@ const TICK: Duration = Duration::from_millis(2);
 pub struct TimedRequest {
     /// The request.
     pub request: Request,
-    /// Arrival, seconds after the start.
+    /// Arrival, seconds after the start. A later turn arrives when the turn before has ended.
     pub arrival_s: f64,
+    /// Index of the turn before, of a later turn of a conversation: its prompt and answer come
+    /// before the request's prompt.
+    pub follows: Option<usize>,
 }
 
 impl TimedRequest {
+    /// A request that follows no other.
+    pub fn first(request: Request, arrival_s: f64) -> TimedRequest {
+        TimedRequest { request, arrival_s, follows: None }
+    }
+
     fn arrival_ns(&self) -> u64 {
         (self.arrival_s * 1e9).round() as u64
     }
@@ -52,8 +61,8 @@ pub struct DriveRun {
     pub fit: Option<ClockFit>,
 }
 
-/// Runs `jobs`, in order of arrival, on an engine with its own thread. `show` is called at each
-/// poll.
+/// Runs `jobs`, those that follow no other first and in order of arrival, on an engine with its own
+/// thread. `show` is called at each poll.
 pub fn run_on_wall_clock(
     engine: &Engine,
     jobs: &[TimedRequest],
@@ -71,8 +80,8 @@ pub fn run_on_wall_clock(
     Ok(workload.into_run(now_ns(), None))
 }
 
-/// Runs `jobs`, in order of arrival, by `clock`, which must be the engine's. `show` is called at
-/// each step.
+/// Runs `jobs`, those that follow no other first and in order of arrival, by `clock`, which must be
+/// the engine's. `show` is called at each step.
 pub fn run_on_step_clock(
     engine: &mut SteppedEngine,
     clock: &StepClock,
@@ -109,6 +118,7 @@ pub fn run_on_step_clock(
 struct InFlight {
     index: usize,
     handle: RequestHandle,
+    arrival_ns: u64,
     /// Time of the last token, or of the arrival before the first, nanoseconds.
     last_ns: u64,
 }
@@ -118,8 +128,12 @@ struct Workload<'a> {
     jobs: &'a [TimedRequest],
     outcomes: Vec<RequestOutcome>,
     in_flight: Vec<InFlight>,
-    /// Index of the next job to submit.
+    /// Index of the next job to submit, of those that follow no other.
     next: usize,
+    /// The turn after each job.
+    next_turns: HashMap<usize, usize>,
+    /// Prompts of the jobs that have a next turn, as submitted.
+    prompts: HashMap<usize, Vec<u32>>,
     progress: Progress,
     /// Tokens generated, and time, when a request last waited.
     saturated: (u64, u64),
@@ -127,11 +141,14 @@ struct Workload<'a> {
 
 impl<'a> Workload<'a> {
     fn new(jobs: &'a [TimedRequest]) -> Workload<'a> {
+        let turns = jobs.iter().enumerate().filter_map(|(turn, job)| Some((job.follows?, turn)));
         Workload {
             jobs,
             outcomes: vec![RequestOutcome::default(); jobs.len()],
             in_flight: Vec::with_capacity(jobs.len()),
             next: 0,
+            next_turns: turns.collect(),
+            prompts: HashMap::new(),
             progress: Progress::default(),
             saturated: (0, 0),
         }
@@ -142,30 +159,64 @@ impl<'a> Workload<'a> {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        self.jobs.get(self.next).map(TimedRequest::arrival_ns)
+        let first_turn = self.jobs.get(self.next).filter(|job| job.follows.is_none());
+        first_turn.map(TimedRequest::arrival_ns)
     }
 
     /// Submits the jobs that have arrived by `now_ns`.
     fn submit_arrived(&mut self, engine: &Engine, now_ns: u64) -> Result<(), Error> {
         while let Some(arrival_ns) = self.next_arrival_ns().filter(|&ns| ns <= now_ns) {
-            let index = self.next;
-            let handle = engine
-                .submit(self.jobs[index].request.clone())
-                .map_err(|error| Error::refused(&format!("request {index}: "), &error))?;
-            self.in_flight.push(InFlight { index, handle, last_ns: arrival_ns });
+            self.submit(engine, self.next, Vec::new(), arrival_ns)?;
             self.next += 1;
         }
-        self.progress.arrived = self.next;
         Ok(())
+    }
+
+    /// Submits the job at `index`, whose prompt begins with `history`.
+    fn submit(
+        &mut self,
+        engine: &Engine,
+        index: usize,
+        mut history: Vec<u32>,
+        arrival_ns: u64,
+    ) -> Result<(), Error> {
+        let mut request = self.jobs[index].request.clone();
+        history.append(&mut request.prompt);
+        request.prompt = history;
+        if self.next_turns.contains_key(&index) {
+            self.prompts.insert(index, request.prompt.clone());
+        }
+        let handle = engine
+            .submit(request)
+            .map_err(|error| Error::refused(&format!("request {index}: "), &error))?;
+        self.in_flight.push(InFlight { index, handle, arrival_ns, last_ns: arrival_ns });
+        self.progress.arrived += 1;
+        Ok(())
+    }
+
+    /// Submits the turn after the ended job at `index`, if there is one.
+    fn submit_next_turn(
+        &mut self,
+        engine: &Engine,
+        index: usize,
+        now_ns: u64,
+    ) -> Result<(), Error> {
+        let Some(turn) = self.next_turns.remove(&index) else { return Ok(()) };
+        let mut history = self.prompts.remove(&index).expect("kept since its submission");
+        history.extend(&self.outcomes[index].tokens);
+        self.submit(engine, turn, history, now_ns)
     }
 
     /// Takes the events that have come by `now_ns`.
     fn collect(&mut self, engine: &Engine, now_ns: u64) -> Result<(), Error> {
-        let mut index = 0;
-        while index < self.in_flight.len() {
-            match self.collect_one(index, now_ns)? {
-                true => drop(self.in_flight.swap_remove(index)),
-                false => index += 1,
+        let mut at = 0;
+        while at < self.in_flight.len() {
+            match self.collect_one(at, now_ns)? {
+                true => {
+                    let InFlight { index, .. } = self.in_flight.swap_remove(at);
+                    self.submit_next_turn(engine, index, now_ns)?;
+                }
+                false => at += 1,
             }
         }
         if engine.stats().waiting > 0 {
@@ -177,9 +228,8 @@ impl<'a> Workload<'a> {
     /// Takes the events of one request. Returns whether it is finished.
     fn collect_one(&mut self, at: usize, now_ns: u64) -> Result<bool, Error> {
         let in_flight = &mut self.in_flight[at];
-        let job = &self.jobs[in_flight.index];
         let outcome = &mut self.outcomes[in_flight.index];
-        let since_arrival_s = now_ns.saturating_sub(job.arrival_ns()) as f64 * 1e-9;
+        let since_arrival_s = now_ns.saturating_sub(in_flight.arrival_ns) as f64 * 1e-9;
         while let Some(event) = in_flight.handle.try_recv() {
             match event {
                 Event::Token { id, .. } => {
@@ -208,6 +258,7 @@ impl<'a> Workload<'a> {
                     }
                     outcome.stopped = reason == FinishReason::Stop;
                     outcome.latency_s = since_arrival_s;
+                    outcome.cached_tokens = in_flight.handle.cached_tokens();
                     self.progress.finished += 1;
                     let first = outcome.predictions.first();
                     self.progress.last =

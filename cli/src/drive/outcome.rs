@@ -13,6 +13,8 @@ pub struct RequestOutcome {
     pub longest_gap_s: f64,
     /// Refined predictions: (tokens generated, expected remaining).
     pub predictions: Vec<(u32, f32)>,
+    /// Tokens of the prompt whose KV was found in the prefix cache.
+    pub cached_tokens: u32,
     /// True if the answer ended by an end-of-sequence or stop token.
     pub stopped: bool,
 }

@@ -26,6 +26,7 @@ pub(super) struct Counters {
     pub(super) recomputed_tokens: AtomicU64,
     pub(super) braked_steps: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
+    pub(super) name_collisions: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) swaps_out: AtomicU64,
@@ -124,6 +125,7 @@ impl Counters {
             recomputed_tokens: get(&self.recomputed_tokens),
             braked_steps: get(&self.braked_steps),
             cached_tokens: get(&self.cached_tokens),
+            name_collisions: get(&self.name_collisions),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
             swaps_out: get(&self.swaps_out),
@@ -174,6 +176,8 @@ pub struct Stats {
     pub recomputed_tokens: u64,
     /// Prompt tokens whose KV was found in the prefix cache, when a request first entered the batch.
     pub cached_tokens: u64,
+    /// Requests that began again without names, as they found another sequence's KV blocks by theirs.
+    pub name_collisions: u64,
     /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
     ///
     /// [`SchedulerConfig::max_recompute`]: trail_scheduler::SchedulerConfig::max_recompute

@@ -184,7 +184,7 @@ impl StepLoop {
     /// those of another sequence, as names collided, begins again and shares none. Returns true if
     /// there was none.
     fn has_own_blocks(&mut self) -> bool {
-        let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
+        let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
         let Some(contents) = block_contents.as_ref() else { return true };
         if scheduler.last_plan().cached_tokens == 0 {
             return true;
@@ -202,6 +202,7 @@ impl StepLoop {
                 active.status.set_cached(scheduler.state(idx).cached_tokens);
             } else {
                 lifecycle.forget_names(idx, scheduler);
+                add(&counters.name_collisions, 1);
                 is_sound = false;
             }
         }

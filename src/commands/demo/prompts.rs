@@ -25,7 +25,7 @@ pub fn jobs(setup: &Setup, args: &DemoArgs) -> Result<Vec<TimedRequest>, Error> 
     let job = |(index, prompt): (usize, &prompts::Prompt)| {
         let request = prompt.request(setup, index, args.max_tokens)?;
         check_context(setup, request.prompt.len(), args.max_tokens)?;
-        Ok(TimedRequest { request, arrival_s: 0.0 })
+        Ok(TimedRequest::first(request, 0.0))
     };
     prompts.iter().enumerate().map(job).collect()
 }

@@ -105,7 +105,7 @@ impl<'a> Answering<'a> {
         let mut jobs = Vec::new();
         for (index, prompt) in prompts {
             match self.request(*index, prompt)? {
-                Some(request) => jobs.push((*index, TimedRequest { request, arrival_s: 0.0 })),
+                Some(request) => jobs.push((*index, TimedRequest::first(request, 0.0))),
                 None => notice(format_args!("prompt {index} fills the context: left out")),
             }
         }

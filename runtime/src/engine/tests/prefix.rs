@@ -123,6 +123,26 @@ fn requests_of_two_salts_and_those_that_ask_for_it_share_nothing() {
     assert_eq!(ask(b"", false), 0);
 }
 
+/// A request that another engine began: what it generated there is not part of its prompt.
+#[test]
+fn a_moved_request_goes_on_as_without_the_cache() {
+    let model = model();
+    let prompt: Vec<u32> = (0..40).map(|at| at * 7 % 50).collect();
+    let begun = Request { ignore_eos: true, ..Request::new(prompt.clone(), 40) };
+    let ends = |no_prefix_cache| {
+        let engine = engine(&model, EngineConfig { no_prefix_cache, ..large(PolicyKind::Fcfs) });
+        let whole = collect(&engine.submit(begun.clone()).unwrap());
+        let prompt = [&prompt[..], &whole.tokens[..20]].concat();
+        let moved = Request { generated: 20, prompt, ..begun.clone() };
+        (whole, collect(&engine.submit(moved).unwrap()))
+    };
+    let (whole, mut end) = ends(false);
+    assert_eq!(end.tokens, whole.tokens[20..]);
+    assert_eq!(end.cached_tokens, 32);
+    end.cached_tokens = 0;
+    assert_eq!((whole, end), ends(true));
+}
+
 /// Two prompts of equal names: the second finds the blocks of the first, and begins again.
 #[test]
 fn a_collision_of_names_serves_no_other_requests_tokens() {
@@ -140,7 +160,7 @@ fn a_collision_of_names_serves_no_other_requests_tokens() {
         EngineConfig { namer: Some(BlockNamer::colliding()), ..large(PolicyKind::Fcfs) };
     let engine = engine(&model, colliding);
     assert_eq!(answers(&engine), expected);
-    assert!(engine.stats().cached_tokens > 0, "no name collided");
+    assert!(engine.stats().name_collisions > 0, "no name collided");
 }
 
 /// An ended request's blocks stay known, and none is in use.
