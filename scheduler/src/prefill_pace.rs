@@ -27,6 +27,11 @@ pub struct PrefillWork {
 }
 
 impl PrefillWork {
+    /// True if there is no prefill chunk.
+    pub fn is_empty(&self) -> bool {
+        self.tokens == 0
+    }
+
     /// Adds a segment of `len` rows from position `start` on; no effect if it is a decode.
     pub fn add(&mut self, start: u32, len: u32) {
         if len > 1 {

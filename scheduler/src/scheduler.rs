@@ -276,6 +276,27 @@ impl Scheduler {
         }
     }
 
+    /// Tokens beyond the next one for whose KV the request has room in its blocks: the most that a
+    /// step may compute for it in advance ([`Scheduler::accept`]).
+    pub fn room(&self, idx: RequestIdx) -> u32 {
+        let room = self.blocks.held(idx) * BLOCK_TOKENS;
+        room.saturating_sub(self.requests[idx].tokens())
+    }
+
+    /// Records that the last plan's step sampled `tokens` more for a request that decoded in it, after
+    /// [`Scheduler::advance`]: each from a proposed token that was the one sampled before it. At most
+    /// [`Scheduler::room`] before the step.
+    pub fn accept(&mut self, idx: RequestIdx, tokens: u32) {
+        let step = self.plan.step;
+        for _ in 0..tokens {
+            let request = &mut self.requests[idx];
+            request.advance(step, 1, true);
+            debug_assert!(request.generated <= request.max_tokens, "finish was due");
+            self.policy.on_tokens(request, 1);
+        }
+        self.publish(idx);
+    }
+
     /// Removes a request in any phase, completed or cancelled. Increments the index's generation
     /// and frees the index and its blocks, unless a transfer is in flight. A second call has no
     /// effect.

@@ -3,6 +3,8 @@
 //! A [`Batch`] is a plain value. The engine fills one, preallocated, every step; a backend reads
 //! it.
 
+use std::ops::Range;
+
 /// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
 pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
 const _: () = assert!(BLOCK_TOKENS == trail_cpu_kernels::BLOCK_TOKENS);
@@ -11,7 +13,11 @@ const _: () = assert!(BLOCK_TOKENS == trail_cpu_kernels::BLOCK_TOKENS);
 /// flight. Occurs only where [`super::Backend::ahead`] is 1; the device substitutes the token.
 pub const PENDING: u32 = u32::MAX;
 
-/// Consecutive new tokens of one request: a prefill chunk, or a single decode token.
+/// Most proposed tokens of a batch. Those of one segment share the KV block of its first row.
+pub const MAX_PROPOSED: usize = 2 * BLOCK_TOKENS;
+
+/// Consecutive new tokens of one request: a prefill chunk, or a decode token with the tokens that are
+/// proposed to come after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Index of the request, fixed for its life in the engine.
@@ -28,6 +34,17 @@ pub struct Segment {
     pub num_blocks: u32,
     /// True if the logits of the last token are computed and sampled.
     pub logits: bool,
+    /// Proposed tokens, the last ones: the logits of each, and of the row before them, are computed
+    /// and sampled. Only where [`super::Backend::ahead`] is 0.
+    pub proposed: u32,
+}
+
+impl Segment {
+    /// The rows whose logits are computed and sampled.
+    pub fn sampled_rows(&self) -> Range<u32> {
+        let end = self.first_row + self.len;
+        if self.logits { end - 1 - self.proposed..end } else { end..end }
+    }
 }
 
 /// The input of one forward pass.
@@ -76,10 +93,18 @@ impl Batch {
             first_block: self.block_tables.len() as u32,
             num_blocks: blocks.len() as u32,
             logits,
+            proposed: 0,
         });
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
         self.block_tables.extend_from_slice(blocks);
+    }
+
+    /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of both.
+    pub fn push_proposed(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32]) {
+        self.push(request, start, tokens, blocks, true);
+        let segment = self.segments.last_mut().expect("pushed");
+        segment.proposed = segment.len - 1;
     }
 
     /// Appends a decode token whose id is known only to the device so far ([`PENDING`]).

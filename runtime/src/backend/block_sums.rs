@@ -43,8 +43,8 @@ impl BlockSums {
         self.of_blocks = vec![0.0; num_blocks * self.width];
     }
 
-    /// Adds the `rows` `[len, columns]` of `segment`, whose request holds `blocks`. Returns the
-    /// mean over the prompt if they complete it.
+    /// Adds the `rows` `[len, columns]` of `segment`, whose request holds `blocks`, but for those of
+    /// proposed tokens ([`BlockSums::accept`]). Returns the mean over the prompt if they complete it.
     pub(super) fn add(
         &mut self,
         segment: &Segment,
@@ -64,7 +64,8 @@ impl BlockSums {
         }
         let (full, last) = (&mut self.full[own.clone()], &mut self.last[own]);
         let mut is_complete = false;
-        for (position, row) in (segment.start..).zip(rows.chunks_exact(columns.len())) {
+        let rows = rows.chunks_exact(columns.len()).take((segment.len - segment.proposed) as usize);
+        for (position, row) in (segment.start..).zip(rows) {
             let at = position as usize % BLOCK_TOKENS;
             if at == 0 {
                 last.fill(0.0);
@@ -90,6 +91,22 @@ impl BlockSums {
         is_complete.then(|| &self.mean[columns])
     }
 
+    /// Adds the `row` `[width]` of an accepted token of the request at index `request`, after all rows
+    /// before it. It lies at `position`, in `block`.
+    pub(super) fn accept(&mut self, request: u32, position: u32, block: u32, row: &[f32]) {
+        if self.of_blocks.is_empty() {
+            return;
+        }
+        let (own, width) = (request as usize * self.width, self.width);
+        let (full, last) = (&mut self.full[own..own + width], &mut self.last[own..own + width]);
+        add(last, row);
+        self.next[request as usize].1 = position + 1;
+        if (position as usize + 1).is_multiple_of(BLOCK_TOKENS) {
+            add(full, last);
+            self.of_blocks[block as usize * width..][..width].copy_from_slice(last);
+        }
+    }
+
     /// Begins a request at position `start`, whose blocks before were computed for another, or for
     /// itself before it lost them.
     fn begin(&mut self, own: Range<usize>, start: u32, blocks: &[u32], columns: Range<usize>) {
@@ -107,7 +124,8 @@ impl BlockSums {
     /// Records the step as added, after the last tapped layer.
     pub(super) fn advance(&mut self, batch: &Batch, plan: &TapPlan) {
         for (segment, key) in batch.segments.iter().zip(&plan.keys) {
-            self.next[segment.request as usize] = (key.generation, segment.start + segment.len);
+            self.next[segment.request as usize] =
+                (key.generation, segment.start + segment.len - segment.proposed);
         }
     }
 }
@@ -127,7 +145,16 @@ mod tests {
 
     fn segment(request: u32, start: u32, len: u32) -> Segment {
         let num_blocks = (start + len).div_ceil(BLOCK_TOKENS as u32);
-        Segment { request, start, len, first_row: 0, first_block: 0, num_blocks, logits: false }
+        Segment {
+            request,
+            start,
+            len,
+            first_row: 0,
+            first_block: 0,
+            num_blocks,
+            logits: false,
+            proposed: 0,
+        }
     }
 
     /// The mean over `prompt` `[tokens, WIDTH]` of request `request`, added in chunks of `chunk`

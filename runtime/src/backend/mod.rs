@@ -17,7 +17,7 @@ mod tap;
 mod tap_stage;
 mod transfers;
 
-pub use batch::{BLOCK_TOKENS, Batch, PENDING, Segment};
+pub use batch::{BLOCK_TOKENS, Batch, MAX_PROPOSED, PENDING, Segment};
 pub use fault::Fault;
 pub use progress::Progress;
 pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
@@ -39,8 +39,9 @@ pub trait Backend: Send {
     /// Starts a step. At most [`Backend::ahead`] launched steps are uncollected at this call.
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
 
-    /// Waits for the oldest uncollected step and appends the result of each segment with `logits`,
-    /// in segment order. Logits that are not finite concern their request alone; the backend goes
+    /// Waits for the oldest uncollected step and appends the result of each sampled row
+    /// ([`Segment::sampled_rows`]), in row order. That of a proposed token stands if the token is the
+    /// result of the row before it. Logits that are not finite concern their request alone; the backend goes
     /// on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 

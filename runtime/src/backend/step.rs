@@ -9,7 +9,8 @@ pub struct SamplingInput<'a> {
     pub params: &'a SamplingParams,
     /// Prompt token ids, for penalties.
     pub prompt: &'a [u32],
-    /// Output token ids that the host knows, for penalties: all but the token of a step in flight.
+    /// Output token ids that the host knows, for penalties: all but the token of a step in flight,
+    /// and those proposed in this step.
     pub generated: &'a [u32],
 }
 

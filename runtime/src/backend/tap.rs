@@ -5,7 +5,7 @@
 
 use half::bf16;
 
-use super::Batch;
+use super::{Batch, MAX_PROPOSED};
 
 /// Identity of a staged row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct TapPlan {
     pub singles: Vec<(u32, u32)>,
     /// `[segments of the batch]`.
     pub keys: Vec<RequestKey>,
+    /// Proposed tokens among the rows: no prediction is published before they are verified.
+    pub proposed: u32,
 }
 
 /// Properties of a request that [`TapPlan::fill`] needs.
@@ -62,20 +64,22 @@ impl TapPlan {
     /// stage two rows: the mean over the prompt, and the last row of a recompute.
     pub fn with_capacity(segments: usize) -> Self {
         TapPlan {
-            rows: Vec::with_capacity(2 * segments),
+            rows: Vec::with_capacity(2 * segments + MAX_PROPOSED),
             means: Vec::with_capacity(segments),
-            singles: Vec::with_capacity(segments),
+            singles: Vec::with_capacity(segments + MAX_PROPOSED),
             keys: Vec::with_capacity(segments),
+            proposed: 0,
         }
     }
 
     /// Plans the taps of `batch`: the mean over the original prompt where a segment completes it,
-    /// and the last row of a segment that ends in an output token and samples another.
+    /// and the sampled rows of a segment that ends in an output token.
     pub fn fill(&mut self, batch: &Batch, key: impl Fn(u32) -> RequestKey) {
         self.rows.clear();
         self.means.clear();
         self.singles.clear();
         self.keys.clear();
+        self.proposed = 0;
         for segment in &batch.segments {
             let key = key(segment.request);
             self.keys.push(key);
@@ -96,10 +100,14 @@ impl TapPlan {
                     self.rows.push(staged(0));
                 }
             }
-            if end > prompt_len && segment.logits {
-                self.singles.push((segment.first_row + segment.len - 1, self.rows.len() as u32));
-                self.rows.push(staged(end - prompt_len));
+            if end > prompt_len {
+                let rows = segment.sampled_rows();
+                for (after, row) in (0..rows.len() as u32).rev().zip(rows) {
+                    self.singles.push((row, self.rows.len() as u32));
+                    self.rows.push(staged(end - prompt_len - after));
+                }
             }
+            self.proposed += segment.proposed;
         }
     }
 

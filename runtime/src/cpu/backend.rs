@@ -21,7 +21,7 @@ impl CpuBackend {
     /// A backend over `forward`. `tap`: the tapped layers and the receiver of their activations.
     pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn HiddenSink>)>) -> Self {
         let samplers = Samplers::new(&forward);
-        let sampled = Vec::with_capacity(forward.options().max_segments);
+        let sampled = Vec::with_capacity(forward.options().max_sampled());
         CpuBackend { forward, samplers, tap, sampled, computed: Instant::now() }
     }
 

@@ -81,7 +81,7 @@ pub(crate) struct Buffers {
     pub(crate) inner: Aligned,
     /// Input of the current products in narrow types.
     pub(super) narrow: Narrow,
-    /// Logits `[segments that request them][vocab]`.
+    /// Logits `[sampled rows][vocab]`.
     pub(crate) logits: Aligned,
     /// Index of each row's token in the KV pool: block * BLOCK_TOKENS + token in the block
     /// `[rows]`.
@@ -104,24 +104,24 @@ impl Buffers {
         options: &CpuOptions,
         kernels: NarrowKernels,
     ) -> Result<Self, String> {
-        let CpuOptions { max_rows, max_segments, .. } = *options;
+        let (max_rows, max_sampled) = (options.max_rows, options.max_sampled());
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
         let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
         Ok(Buffers {
             hidden: Aligned::zeroed(max_rows * config.hidden_size)?,
-            normed: packed(max_rows.max(max_segments), config.hidden_size)?,
+            normed: packed(max_rows.max(max_sampled), config.hidden_size)?,
             queries: Aligned::zeroed(max_rows * config.q_size())?,
             attended: packed(max_rows, config.q_size())?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: packed(max_rows, config.intermediate_size)?,
-            narrow: Narrow::new(kernels, max_rows.max(max_segments), widest)?,
-            logits: Aligned::zeroed(max_segments * config.vocab_size)?,
+            narrow: Narrow::new(kernels, max_rows.max(max_sampled), widest)?,
+            logits: Aligned::zeroed(max_sampled * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
             splits: Vec::with_capacity(options.max_splits()),
             partials: Aligned::reserved(options.partial_floats(config))?,
-            wanted: Vec::with_capacity(max_segments),
+            wanted: Vec::with_capacity(max_sampled),
         })
     }
 
@@ -144,9 +144,7 @@ impl Buffers {
                 rows: step.min(len - first),
                 position: start + first,
             }));
-            if segment.logits {
-                self.wanted.push(segment.first_row + segment.len - 1);
-            }
+            self.wanted.extend(segment.sampled_rows());
         }
     }
 }

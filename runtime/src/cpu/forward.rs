@@ -141,6 +141,9 @@ impl CpuForward {
             assert!(segment.num_blocks as usize * BLOCK_TOKENS >= end, "block table too short");
         }
         assert_eq!(next_row as usize, batch.rows(), "rows outside the segments");
+        let sampled: usize =
+            batch.segments.iter().map(|segment| segment.sampled_rows().len()).sum();
+        assert!(sampled <= options.max_sampled(), "{sampled} rows to sample");
     }
 }
 

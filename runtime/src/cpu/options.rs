@@ -2,7 +2,7 @@
 
 use trail_platform::{Isa, Memory};
 
-use crate::backend::BLOCK_TOKENS;
+use crate::backend::{BLOCK_TOKENS, MAX_PROPOSED};
 use crate::model::{Dtype, ModelConfig};
 
 use super::compute::Compute;
@@ -52,7 +52,7 @@ impl CpuOptions {
         };
         let row = row + narrow;
         let activations = self.max_rows as u128 * row as u128
-            + self.max_segments as u128 * (config.vocab_size + config.hidden_size) as u128;
+            + self.max_sampled() as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
             * (config.head_dim * (1 + usize::from(config.local_rope.is_some()))) as u128;
         let partials = self.partial_floats(config) as u128;
@@ -75,6 +75,11 @@ impl CpuOptions {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Most rows of a batch whose logits are sampled.
+    pub fn max_sampled(&self) -> usize {
+        self.max_segments + MAX_PROPOSED
     }
 
     /// Most splits of a step, each of one KV head.

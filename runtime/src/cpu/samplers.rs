@@ -11,8 +11,8 @@ use super::CpuForward;
 pub struct Samplers {
     /// Used by one thread each; a lock that nothing else holds.
     workers: Vec<Mutex<Sampler>>,
-    /// Indices of the batch's segments with logits.
-    wanted: Vec<u32>,
+    /// The sampled rows of the batch: index of the segment, and proposed tokens after the row.
+    wanted: Vec<(u32, u32)>,
     /// One for each of `wanted`.
     sampled: Vec<Mutex<Sampled>>,
 }
@@ -22,16 +22,17 @@ impl Samplers {
     pub fn new(forward: &CpuForward) -> Self {
         let (options, vocab) = (forward.options(), forward.model().config.vocab_size);
         let workers = (0..options.threads.max(1)).map(|_| Mutex::new(Sampler::new(vocab)));
-        let sampled = (0..options.max_segments).map(|_| Mutex::new(Err(NonFiniteLogits)));
+        let sampled = (0..options.max_sampled()).map(|_| Mutex::new(Err(NonFiniteLogits)));
         Samplers {
             workers: workers.collect(),
-            wanted: Vec::with_capacity(options.max_segments),
+            wanted: Vec::with_capacity(options.max_sampled()),
             sampled: sampled.collect(),
         }
     }
 
-    /// Samples a token for each segment with logits of `batch`, the last one that `forward` was fed
-    /// with, and appends them to `out` in the order of the segments.
+    /// Samples a token for each sampled row of `batch`, the last one that `forward` was fed with, and
+    /// appends them to `out` in the order of the rows. A proposed token is taken for the one that was
+    /// sampled before it: where it was not, the caller drops the result.
     pub fn sample(
         &mut self,
         forward: &mut CpuForward,
@@ -41,12 +42,17 @@ impl Samplers {
     ) {
         let Samplers { workers, wanted, sampled } = self;
         wanted.clear();
-        wanted.extend((0..).zip(&batch.segments).filter(|(_, s)| s.logits).map(|(index, _)| index));
+        for (index, segment) in (0..).zip(&batch.segments) {
+            wanted
+                .extend((0..segment.sampled_rows().len() as u32).rev().map(|after| (index, after)));
+        }
         forward.for_each_logits(|worker, row, logits| {
-            let segment = &batch.segments[wanted[row] as usize];
+            let (segment, after) = wanted[row];
+            let segment = &batch.segments[segment as usize];
             let input = inputs.of(segment.request);
-            let history = History { prompt: input.prompt, generated: input.generated };
-            let position = segment.start + segment.len;
+            let known = input.generated.len() - after as usize;
+            let history = History { prompt: input.prompt, generated: &input.generated[..known] };
+            let position = segment.start + segment.len - after;
             let mut sampler = workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
             let token = sampler.sample(logits, input.params, history, position);
             *sampled[row].lock().unwrap_or_else(PoisonError::into_inner) = token;

@@ -10,6 +10,7 @@ use super::event_channel::EventSender;
 use super::queue_permit::QueuePermit;
 use super::request::Request;
 use super::request_status::RequestStatus;
+use super::speculation::Acceptance;
 use crate::backend::BLOCK_TOKENS;
 
 /// Tokens for which a request reserves memory when it is first scheduled; buffers of longer answers
@@ -30,6 +31,7 @@ pub(super) struct ActiveRequest {
     pub(super) prompt_len: usize,
     /// Names of its KV blocks; `None` where it shares none.
     pub(super) names: Option<SequenceNames>,
+    pub(super) acceptance: Acceptance,
     /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
     /// Step of the newest prediction.
@@ -68,6 +70,7 @@ impl ActiveRequest {
             tokens,
             new,
             names,
+            acceptance: Acceptance::default(),
             predictions: Vec::new(),
             predicted_step: 0,
             tapped_step: 0,

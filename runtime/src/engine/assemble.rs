@@ -19,6 +19,7 @@ use super::observer::Observing;
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;
+use super::speculation::Speculation;
 use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
@@ -26,7 +27,7 @@ use super::stepped::SteppedEngine;
 use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
-use crate::backend::{BLOCK_TOKENS, Batch, Transfers};
+use crate::backend::{BLOCK_TOKENS, Batch, MAX_PROPOSED, Transfers};
 use crate::cpu::KvPool;
 use crate::model::{Dtype, Model};
 
@@ -83,7 +84,8 @@ impl EngineConfig {
             let weights = probe.weights.clone();
             // A segment can tap two rows: the mean over the prompt, and the last row of a
             // recompute.
-            let probe = Arc::new(LengthProbe::new(probe, self.queue.max_requests, 2 * segments));
+            let rows = 2 * segments + MAX_PROPOSED;
+            let probe = Arc::new(LengthProbe::new(probe, self.queue.max_requests, rows));
             ProbeParts { probe, weights }
         }))
     }
@@ -117,6 +119,8 @@ impl EngineConfig {
         let limits = QueueLimits { requests: max_requests as u32, bytes: max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
+        let is_off = built.backend.ahead() > 0 || cost.is_some();
+        let speculation = if is_off { None } else { Speculation::new(self.speculate, rows) };
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let step_loop = StepLoop {
             backend: built.backend,
@@ -139,7 +143,8 @@ impl EngineConfig {
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
-            sampled: Vec::with_capacity(segments),
+            speculation,
+            sampled: Vec::with_capacity(segments + MAX_PROPOSED),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,
             is_transferring: false,

@@ -14,6 +14,7 @@ use super::block_names::BlockNamer;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
+use super::speculation::Speculate;
 use crate::backend::Progress;
 use crate::model::{Dtype, Model, ModelConfig};
 
@@ -93,6 +94,8 @@ pub struct EngineConfig {
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
     /// those of ended requests are kept for later ones. The CPU backend alone has it.
     pub no_prefix_cache: bool,
+    /// Use of speculation. The CPU backend alone has it, and none by a simulated clock.
+    pub speculate: Speculate,
     /// Names of blocks, for tests.
     #[cfg(test)]
     pub(super) namer: Option<BlockNamer>,

@@ -36,6 +36,11 @@ impl RequestHandle {
         self.status.cached_tokens()
     }
 
+    /// Tokens of the answer so far that speculation proposed.
+    pub fn accepted_tokens(&self) -> u32 {
+        self.status.accepted_tokens()
+    }
+
     /// Waits for the next event. After [`Event::Finished`] it returns `None`.
     pub fn recv(&self) -> Option<Event> {
         self.events().next(None)

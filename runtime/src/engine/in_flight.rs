@@ -2,12 +2,21 @@
 
 use trail_scheduler::{PrefillWork, RequestIdx, StepWork};
 
+/// A request that samples in a step.
+#[derive(Clone, Copy)]
+pub(super) struct Sampling {
+    pub(super) idx: RequestIdx,
+    /// The engine's number of the request that had the index at launch.
+    pub(super) id: u64,
+    /// Tokens proposed for it.
+    pub(super) proposed: u32,
+}
+
 /// State of a step between its launch and its tokens.
 #[derive(Default)]
 pub(super) struct InFlightStep {
-    /// Requests that sample in it, in segment order: index, and the engine's number of the request
-    /// that had the index at launch.
-    pub(super) sampled: Vec<(RequestIdx, u64)>,
+    /// Requests that sample in it, in segment order.
+    pub(super) sampled: Vec<Sampling>,
     /// Rows of its batch.
     pub(super) rows: usize,
     /// Its work, the measure of its simulated time.
@@ -22,6 +31,11 @@ pub(super) struct InFlightStep {
 }
 
 impl InFlightStep {
+    /// Tokens proposed in it.
+    pub(super) fn proposed(&self) -> u32 {
+        self.sampled.iter().map(|sampling| sampling.proposed).sum()
+    }
+
     /// Room for a step of `segments` segments.
     pub(super) fn with_capacity(segments: usize) -> InFlightStep {
         InFlightStep { sampled: Vec::with_capacity(segments), ..InFlightStep::default() }

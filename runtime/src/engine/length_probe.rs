@@ -58,6 +58,8 @@ pub struct LengthProbe {
     broken: AtomicBool,
     /// The last step whose predictions were all published.
     done: AtomicU64,
+    /// The last step with proposed rows whose probabilities are there.
+    computed: AtomicU64,
     /// Predictions that contradicted what was believed before.
     surprises: AtomicU64,
     cells: Box<[Cell]>,
@@ -83,6 +85,7 @@ impl LengthProbe {
             tasks: TaskClaims::new(),
             broken: AtomicBool::new(false),
             done: AtomicU64::new(0),
+            computed: AtomicU64::new(0),
             surprises: AtomicU64::new(0),
             cells: (0..requests).map(|_| Cell::default()).collect(),
         }
@@ -137,13 +140,34 @@ impl LengthProbe {
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let probabilities = &mut posteriors.probabilities[..rows.len() * self.head.bins()];
             self.head.finish_rows(0..rows.len(), &self.partials, probabilities);
-            self.publish(&mut posteriors, begun, stage.step(), rows, None);
+            match stage.has_proposed() {
+                true => self.computed.store(stage.step(), Ordering::Release),
+                false => self.publish(&mut posteriors, begun, stage.step(), rows, None, |_| true),
+            }
         }
         true
     }
 
-    /// Smooths and publishes the rows of a step, from `given` probabilities or from those in
-    /// `posteriors`.
+    /// Publishes the predictions of `step`, which has proposed rows, without those that `is_accepted`
+    /// rejects. Called once its tokens are sampled.
+    pub fn verify(&self, step: u64, is_accepted: impl Fn(&TapRow) -> bool) {
+        while self.run_task()
+            || !(self.computed.load(Ordering::Acquire) >= step || self.is_broken())
+        {
+            std::hint::spin_loop();
+        }
+        if self.is_broken() {
+            return;
+        }
+        let begun = Instant::now();
+        let mut stage = self.stage.write().expect("no task panicked");
+        stage.verify(&is_accepted);
+        let mut posteriors = self.posteriors.lock().expect("no task panicked");
+        self.publish(&mut posteriors, begun, step, stage.rows(), None, is_accepted);
+    }
+
+    /// Smooths and publishes the rows of a step that `is_accepted`, from `given` probabilities or from
+    /// those in `posteriors`.
     fn publish(
         &self,
         posteriors: &mut Posteriors,
@@ -151,10 +175,12 @@ impl LengthProbe {
         step: u64,
         rows: &[TapRow],
         given: Option<&[f32]>,
+        is_accepted: impl Fn(&TapRow) -> bool,
     ) {
         let Posteriors { tracker, probabilities } = posteriors;
         let probabilities = given.unwrap_or(&probabilities[..]);
-        for (row, p) in rows.iter().zip(probabilities.chunks_exact(self.head.bins())) {
+        let predicted = rows.iter().zip(probabilities.chunks_exact(self.head.bins()));
+        for (row, p) in predicted.filter(|(row, _)| is_accepted(row)) {
             let idx = row.request as usize;
             if let Some(estimate) = tracker.observe(idx, row.generation, row.generated, p) {
                 self.cells[idx].publish(step, &estimate);
@@ -216,7 +242,7 @@ impl RowSink for LengthProbe {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begun = Instant::now();
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
-        self.publish(&mut posteriors, begun, step, rows, Some(probabilities));
+        self.publish(&mut posteriors, begun, step, rows, Some(probabilities), |_| true);
     }
 
     fn assist(&self) -> bool {

@@ -7,12 +7,12 @@ use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 use super::active::ActiveRequest;
 use super::block_names::{BlockNamer, SequenceNames};
 use super::event::FinishReason;
-use super::in_flight::InFlightStep;
+use super::in_flight::{InFlightStep, Sampling};
 use super::prediction_watch::PredictionWatch;
 use super::stats::{Counters, add};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
-use crate::backend::{Sampled, SamplingInput, SamplingInputs};
+use crate::backend::{BLOCK_TOKENS, Sampled, SamplingInput, SamplingInputs};
 
 /// The requests of the engine, from admission to their last event.
 pub(super) struct Lifecycle {
@@ -63,7 +63,7 @@ impl Lifecycle {
 
     /// The request at an index that is in the plan, with its buffers reserved; `predicts` if there
     /// is a probe.
-    pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) -> &ActiveRequest {
+    pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) -> &mut ActiveRequest {
         let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
         active.start(predicts || active.request.predictions.is_some());
         active
@@ -143,7 +143,7 @@ impl Lifecycle {
         in_flight: &InFlightStep,
         scheduler: &mut LoggedScheduler,
     ) {
-        for &(idx, id) in &in_flight.sampled {
+        for &Sampling { idx, id, .. } in &in_flight.sampled {
             let active = self.requests[idx.index()].as_ref();
             let live = active.is_some_and(|active| active.id == id);
             let state = scheduler.state(idx);
@@ -158,21 +158,43 @@ impl Lifecycle {
         self.requests[idx.index()].as_deref_mut()
     }
 
-    /// Sends the tokens of a collected step. A request that ended since its launch gets none; one
-    /// whose logits were not finite ends without one.
+    /// Sends the tokens of a collected step: of proposed ones those that were sampled. A request that
+    /// ended since its launch gets none; one whose logits were not finite ends without one.
     pub(super) fn send_tokens(
         &mut self,
         step: &InFlightStep,
         sampled: &[Sampled],
         scheduler: &mut LoggedScheduler,
     ) {
-        let mut generated = 0;
-        for (&(idx, id), token) in step.sampled.iter().zip(sampled) {
-            let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
-            let Some(active) = active else { continue };
-            let Ok(token) = token else {
+        let (mut generated, mut rest) = (0, sampled);
+        for sampling in &step.sampled {
+            let (results, others) = rest.split_at(1 + sampling.proposed as usize);
+            rest = others;
+            generated += self.send_results(sampling, results, scheduler);
+        }
+        add(&self.counters.generated_tokens, generated);
+    }
+
+    /// Sends the `results` of a request's rows up to the first that is not the token proposed next, or
+    /// ends the answer. Returns the number of tokens.
+    fn send_results(
+        &mut self,
+        sampling: &Sampling,
+        results: &[Sampled],
+        scheduler: &mut LoggedScheduler,
+    ) -> u64 {
+        let &Sampling { idx, id, proposed } = sampling;
+        let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
+        let Some(active) = active else { return 0 };
+        let (mut guesses, count) = ([0; BLOCK_TOKENS], proposed as usize);
+        let known = active.tokens.len() - count;
+        guesses[..count].copy_from_slice(&active.tokens[known..]);
+        active.tokens.truncate(known);
+        let mut sent = 0;
+        for result in results {
+            let Ok(token) = result else {
                 self.ended.push((idx, FinishReason::Error));
-                continue;
+                break;
             };
             for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
                 active.events.alternative(id, logprob);
@@ -184,13 +206,33 @@ impl Lifecycle {
                 scheduler.name_block(idx, name);
             }
             active.events.token(token.id, token.logprob);
-            generated += 1;
+            sent += 1;
             let cancelled = active.status.is_cancelled().then_some(FinishReason::Cancelled);
-            if let Some(reason) = active.ends_with(token.id, &self.eos_tokens).or(cancelled) {
-                self.ended.push((idx, reason));
+            let reason = active.ends_with(token.id, &self.eos_tokens).or(cancelled);
+            self.ended.extend(reason.map(|reason| (idx, reason)));
+            if reason.is_some() || guesses[..count].get(sent as usize - 1) != Some(&token.id) {
+                break;
             }
         }
-        add(&self.counters.generated_tokens, generated);
+        self.accept(sampling, sent, scheduler);
+        u64::from(sent)
+    }
+
+    /// Records that the step of `sampling` yielded `sent` tokens.
+    fn accept(&mut self, sampling: &Sampling, sent: u32, scheduler: &mut LoggedScheduler) {
+        let &Sampling { idx, proposed, .. } = sampling;
+        if proposed == 0 {
+            return;
+        }
+        let accepted = sent.saturating_sub(1);
+        let active = self.requests[idx.index()].as_mut().expect("it got tokens");
+        active.acceptance.record(proposed, accepted);
+        active.status.add_accepted(accepted);
+        add(&self.counters.proposed_tokens, proposed.into());
+        add(&self.counters.accepted_tokens, accepted.into());
+        if accepted > 0 {
+            scheduler.accept(idx, accepted);
+        }
     }
 
     /// Ends the requests that [`Lifecycle::send_tokens`] found complete.

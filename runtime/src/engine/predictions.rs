@@ -9,7 +9,7 @@ use trail_scheduler::{LoggedScheduler, Prediction, RequestIdx, RequestState, Sch
 
 use super::active::ActiveRequest;
 use super::clock::Clock;
-use super::in_flight::InFlightStep;
+use super::in_flight::{InFlightStep, Sampling};
 use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::stats::{Counters, add};
@@ -91,6 +91,19 @@ impl Predictions {
         }
     }
 
+    /// Lets the probe publish the predictions of a step with proposed tokens: `scheduler` has those that
+    /// were accepted.
+    pub(super) fn verify(&self, number: u64, step: &InFlightStep, scheduler: &Scheduler) {
+        let Some(probe) = self.probe.as_ref().filter(|_| step.predicts && step.proposed() > 0)
+        else {
+            return;
+        };
+        // A row's token is the last but one of those that the request has now, or an earlier one.
+        probe.verify(number, |row| {
+            row.generated < scheduler.state(RequestIdx(row.request)).generated
+        });
+    }
+
     /// Passes the predictions that are there on to the scheduler and to the callers; waits for
     /// none. One from a step before `number` is late: it is passed on too, and the scheduler counts
     /// it down. Returns the numbers of fresh and late ones.
@@ -102,7 +115,7 @@ impl Predictions {
         scheduler: &mut LoggedScheduler,
     ) -> (u64, u64) {
         let (mut fresh, mut late) = (0, 0);
-        for &(idx, id) in &step.sampled {
+        for &Sampling { idx, id, .. } in &step.sampled {
             let Some(active) = requests.get_mut(idx, id) else { continue };
             let generation = scheduler.generation(idx);
             active.tapped_step = number;

@@ -17,6 +17,8 @@ pub(super) struct RequestStatus {
     cancelled: AtomicBool,
     /// Tokens of the prompt that were found in the prefix cache.
     cached_tokens: AtomicU32,
+    /// Proposed tokens that were the sampled ones.
+    accepted_tokens: AtomicU32,
     /// Set when the engine ends the request.
     finished: OnceLock<FinishReason>,
 }
@@ -27,6 +29,7 @@ impl RequestStatus {
             idx: AtomicU32::new(NO_INDEX),
             cancelled: AtomicBool::new(false),
             cached_tokens: AtomicU32::new(0),
+            accepted_tokens: AtomicU32::new(0),
             finished: OnceLock::new(),
         }
     }
@@ -51,6 +54,15 @@ impl RequestStatus {
 
     pub(super) fn cached_tokens(&self) -> u32 {
         self.cached_tokens.load(Ordering::Acquire)
+    }
+
+    /// Counts accepted tokens.
+    pub(super) fn add_accepted(&self, tokens: u32) {
+        self.accepted_tokens.fetch_add(tokens, Ordering::AcqRel);
+    }
+
+    pub(super) fn accepted_tokens(&self) -> u32 {
+        self.accepted_tokens.load(Ordering::Acquire)
     }
 
     /// Records the end of the request. Returns false if it has ended before.

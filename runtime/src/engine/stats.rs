@@ -27,6 +27,8 @@ pub(super) struct Counters {
     pub(super) braked_steps: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) name_collisions: AtomicU64,
+    pub(super) proposed_tokens: AtomicU64,
+    pub(super) accepted_tokens: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) swaps_out: AtomicU64,
@@ -126,6 +128,8 @@ impl Counters {
             braked_steps: get(&self.braked_steps),
             cached_tokens: get(&self.cached_tokens),
             name_collisions: get(&self.name_collisions),
+            proposed_tokens: get(&self.proposed_tokens),
+            accepted_tokens: get(&self.accepted_tokens),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
             swaps_out: get(&self.swaps_out),
@@ -178,6 +182,10 @@ pub struct Stats {
     pub cached_tokens: u64,
     /// Requests that began again without names, as they found another sequence's KV blocks by theirs.
     pub name_collisions: u64,
+    /// Tokens that speculation proposed.
+    pub proposed_tokens: u64,
+    /// Proposed tokens that were the sampled ones.
+    pub accepted_tokens: u64,
     /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
     ///
     /// [`SchedulerConfig::max_recompute`]: trail_scheduler::SchedulerConfig::max_recompute

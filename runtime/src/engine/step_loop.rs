@@ -17,16 +17,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace};
+use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace, RequestIdx};
 
 use super::block_names::BlockContents;
 use super::clock::Clock;
 use super::event::FinishReason;
-use super::in_flight::InFlightStep;
+use super::in_flight::{InFlightStep, Sampling};
 use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
+use super::speculation::Speculation;
 use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
@@ -55,6 +56,8 @@ pub(super) struct StepLoop {
     pub(super) batch: Batch,
     /// `None` where no KV block is shared.
     pub(super) block_contents: Option<BlockContents>,
+    /// `None` where no token is proposed.
+    pub(super) speculation: Option<Speculation>,
     /// Tokens of the step being collected.
     pub(super) sampled: Vec<Sampled>,
     /// Launched and uncollected steps, by parity of their number.
@@ -153,14 +156,24 @@ impl StepLoop {
         }
         let StepLoop { scheduler, lifecycle, batch, counters, block_contents, .. } = self;
         let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
+        if let Some(speculation) = &mut self.speculation {
+            speculation.begin(plan);
+        }
         batch.clear();
         for row in &plan.rows {
             let active = lifecycle.schedule(row.idx, predicts);
-            let (first, last) = (row.start as usize, (row.start + row.len) as usize);
+            let proposed = match &mut self.speculation {
+                Some(speculation) => speculation.propose(active, row, scheduler.room(row.idx)),
+                None => 0,
+            };
+            let (first, last) = (row.start as usize, (row.start + row.len) as usize + proposed);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
                 Some(tokens) => {
-                    batch.push(row.idx.0, row.start, tokens, blocks, row.sample);
+                    match proposed {
+                        0 => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
+                        _ => batch.push_proposed(row.idx.0, row.start, tokens, blocks),
+                    }
                     if let (Some(contents), Some(names)) = (&mut *block_contents, &active.names) {
                         contents.fill((first, last), names.root(), &active.tokens, blocks);
                     }
@@ -253,8 +266,8 @@ impl StepLoop {
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {
-            let idx = trail_scheduler::RequestIdx(segment.request);
-            in_flight.sampled.push((idx, lifecycle.planned(idx).id));
+            let (idx, proposed) = (RequestIdx(segment.request), segment.proposed);
+            in_flight.sampled.push(Sampling { idx, id: lifecycle.planned(idx).id, proposed });
         }
         self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
         scheduler.advance();
@@ -275,6 +288,7 @@ impl StepLoop {
         let now_ns = self.clock.now_ns();
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
+        self.predictions.verify(step, &in_flight[index], scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {
             let slack = now.saturating_duration_since(predicted.published);
@@ -298,6 +312,9 @@ impl StepLoop {
         let InFlightStep { rows, prefill, begin_ns, .. } = self.in_flight[(step % 2) as usize];
         let elapsed_ns = now_ns.saturating_sub(begin_ns);
         self.step_times.record(rows, elapsed_ns);
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| prefill.is_empty()) {
+            speculation.record(rows, elapsed_ns);
+        }
         self.prefill_pace.record(prefill, elapsed_ns);
         self.scheduler.collected(step, now_ns, elapsed_ns);
         // The step launched after it, if any, starts now.

@@ -26,6 +26,13 @@ pub enum LogEvent {
         /// The request.
         id: RequestId,
     },
+    /// The last step sampled more tokens for a request than one: proposed ones were right.
+    Accept {
+        /// The request.
+        id: RequestId,
+        /// Tokens beyond the first.
+        tokens: u32,
+    },
     /// A prediction arrived.
     Predict {
         /// The request.
@@ -131,6 +138,7 @@ impl LogEvent {
             | LogEvent::TrustPredictions(_)
             | LogEvent::NameBlock { .. }
             | LogEvent::ForgetNames { .. }
+            | LogEvent::Accept { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),
         }

@@ -135,6 +135,12 @@ impl LoggedScheduler {
         self.log(LogEvent::Advance { step });
     }
 
+    /// [`Scheduler::accept`].
+    pub fn accept(&mut self, idx: RequestIdx, tokens: u32) {
+        self.log(LogEvent::Accept { id: self.scheduler.state(idx).id, tokens });
+        self.scheduler.accept(idx, tokens);
+    }
+
     /// [`Scheduler::finish`].
     pub fn finish(&mut self, idx: RequestIdx) -> Finished {
         let state = self.scheduler.state(idx);

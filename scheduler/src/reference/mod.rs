@@ -337,6 +337,15 @@ impl Reference {
         }
     }
 
+    fn accept(&mut self, idx: RequestIdx, tokens: u32) {
+        let request = self.requests.get_mut(&idx).unwrap();
+        for _ in 0..tokens {
+            request.advance(self.plan.step, 1, true);
+            self.policy.on_tokens(request, 1);
+        }
+        self.publish(idx);
+    }
+
     fn publish(&mut self, idx: RequestIdx) {
         let Some(request) = self.requests.get(&idx).filter(|request| request.resident()) else {
             return;

@@ -95,6 +95,11 @@ impl Replayer {
                 }
                 self.scheduler.forget_names(idx);
             }
+            LogEvent::Accept { id, tokens } => {
+                let idx = self.live(id)?;
+                self.check_accept(idx, tokens)?;
+                self.scheduler.accept(idx, tokens);
+            }
             LogEvent::Predict { id, step, age, remaining, p10, p50, p90 } => {
                 let idx = self.live(id)?;
                 let generation = self.scheduler.generation(idx);
@@ -170,6 +175,20 @@ impl Replayer {
         (self.now_s, self.is_advanced) = (now_s, false);
         self.scheduler.plan(step, now_s);
         Ok(())
+    }
+
+    /// Refuses tokens for a request that did not decode in the last step, or more than it has room
+    /// for.
+    fn check_accept(&self, idx: RequestIdx, tokens: u32) -> Result<(), String> {
+        let state = self.scheduler.state(idx);
+        let rows = &self.scheduler.last_plan().rows;
+        let decoded = rows.iter().any(|row| row.idx == idx && row.sample && row.len == 1);
+        // One of them was there before the step.
+        let most = (self.scheduler.room(idx) + 1).min(state.max_tokens - state.generated);
+        match self.is_advanced && decoded && state.resident() && tokens <= most {
+            true => Ok(()),
+            false => Err(format!("request {} did not get {tokens} tokens more", state.id.0)),
+        }
     }
 
     /// Refuses a launch that was not planned, or of a request that has all its tokens.

@@ -6,6 +6,7 @@ mod churn;
 mod delivery;
 mod late;
 mod prefix;
+mod speculation;
 mod stepped;
 mod trust;
 mod two_layers;

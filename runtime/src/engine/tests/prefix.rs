@@ -4,25 +4,31 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::backend::BLOCK_TOKENS;
+use crate::engine::Speculate;
 use crate::engine::block_names::BlockNamer;
 
 /// The answer to a request, to the bit.
 #[derive(Debug, Default, PartialEq)]
-struct Answer {
-    tokens: Vec<u32>,
+pub(super) struct Answer {
+    pub(super) tokens: Vec<u32>,
     logprobs: Vec<u32>,
+    alternatives: Vec<(u32, u32)>,
     /// Bits of the expected remaining tokens, by the tokens generated.
-    predictions: BTreeMap<u32, u32>,
+    pub(super) predictions: BTreeMap<u32, u32>,
     cached_tokens: u32,
+    pub(super) accepted_tokens: u32,
 }
 
-fn collect(handle: &RequestHandle) -> Answer {
+pub(super) fn collect(handle: &RequestHandle) -> Answer {
     let mut answer = Answer::default();
     while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {
             Event::Token { id, logprob } => {
                 answer.tokens.push(id);
                 answer.logprobs.push(logprob.to_bits());
+            }
+            Event::Alternative { id, logprob } => {
+                answer.alternatives.push((id, logprob.to_bits()));
             }
             Event::Prediction { generated, remaining } => {
                 answer.predictions.insert(generated, remaining.to_bits());
@@ -31,12 +37,13 @@ fn collect(handle: &RequestHandle) -> Answer {
         }
     }
     answer.cached_tokens = handle.cached_tokens();
+    answer.accepted_tokens = handle.accepted_tokens();
     answer
 }
 
 /// Conversations of three turns: two families of system prompts, each turn with the whole
 /// conversation before it, greedy and sampled. Returns the answers by turn and conversation.
-fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
+pub(super) fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
     let mut histories: Vec<Vec<u32>> =
         (0..conversations).map(|of| (0..37).map(|at| (at * 7 + of % 2) % 50).collect()).collect();
     let mut answers = Vec::new();
@@ -46,6 +53,8 @@ fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
             let mut request = Request::new(history.clone(), 4 + (of as u32 * 5 + turn) % 23);
             request.sampling.seed = of as u64;
             request.sampling.temperature = [0.0, 1.0][of % 2];
+            request.sampling.repetition_penalty = [1.0, 1.0, 1.2][of % 3];
+            request.sampling.top_logprobs = [0, 3][of % 2];
             request.ignore_eos = true;
             request.true_length = Some(request.max_tokens);
             engine.submit(request).unwrap()
@@ -60,19 +69,27 @@ fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
     answers
 }
 
-fn without_counts(mut answers: Vec<Answer>) -> Vec<Answer> {
-    answers.iter_mut().for_each(|answer| answer.cached_tokens = 0);
+pub(super) fn without_counts(mut answers: Vec<Answer>) -> Vec<Answer> {
+    for answer in &mut answers {
+        (answer.cached_tokens, answer.accepted_tokens) = (0, 0);
+    }
     answers
 }
 
-fn large(policy: PolicyKind) -> EngineConfig {
+/// An engine that computes every token alone.
+pub(super) fn plain() -> EngineConfig {
+    let speculate = Speculate::Off;
+    EngineConfig { no_prefix_cache: true, speculate, ..large(PolicyKind::Fcfs) }
+}
+
+pub(super) fn large(policy: PolicyKind) -> EngineConfig {
     EngineConfig { kv_blocks: Some(400), ..config(&model(), policy) }
 }
 
 #[test]
 fn answers_are_those_without_the_cache_under_every_policy() {
     let model = model();
-    let plain = EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) };
+    let plain = plain();
     let expected = converse(&engine(&model, plain), 6);
     for (name, _) in PolicyKind::HELP {
         let policy: PolicyKind = name.parse().unwrap();
@@ -154,7 +171,7 @@ fn a_collision_of_names_serves_no_other_requests_tokens() {
             |prompt: &Vec<u32>| collect(&engine.submit(Request::new(prompt.clone(), 20)).unwrap());
         without_counts(prompts.iter().map(ask).collect())
     };
-    let plain = EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) };
+    let plain = plain();
     let expected = answers(&engine(&model, plain));
     let colliding =
         EngineConfig { namer: Some(BlockNamer::colliding()), ..large(PolicyKind::Fcfs) };
