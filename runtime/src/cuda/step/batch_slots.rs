@@ -133,7 +133,16 @@ mod tests {
     use super::*;
 
     fn segment(request: u32, start: u32, len: u32) -> Segment {
-        Segment { request, start, len, first_row: 0, first_block: 0, num_blocks: 0, logits: true }
+        Segment {
+            request,
+            start,
+            len,
+            first_row: 0,
+            first_block: 0,
+            num_blocks: 0,
+            logits: true,
+            proposed: 0,
+        }
     }
 
     #[test]

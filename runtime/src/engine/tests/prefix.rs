@@ -11,11 +11,11 @@ use crate::engine::block_names::BlockNamer;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Answer {
     pub(super) tokens: Vec<u32>,
-    logprobs: Vec<u32>,
-    alternatives: Vec<(u32, u32)>,
+    pub(super) logprobs: Vec<u32>,
+    pub(super) alternatives: Vec<(u32, u32)>,
     /// Bits of the expected remaining tokens, by the tokens generated.
     pub(super) predictions: BTreeMap<u32, u32>,
-    cached_tokens: u32,
+    pub(super) cached_tokens: u32,
     pub(super) accepted_tokens: u32,
 }
 
