@@ -121,6 +121,8 @@ fn a_simulation_gives_the_engines_times_and_counts() {
         &blocks,
         "--preemption",
         "recompute",
+        // The simulator's requests have sizes, not tokens.
+        "--no-prefix-cache",
     ]);
     let setup = Setup::load(&options.model).expect("the bundled model");
     let mut jobs = engine_jobs(&setup);
