@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use trail_runtime::cuda;
-use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice, Speculate};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
@@ -209,6 +209,10 @@ pub struct EngineArgs {
     /// default; a GPU has no such cache yet
     #[arg(long, global = true)]
     pub(crate) no_prefix_cache: bool,
+    /// Tokens proposed in advance and verified, which change no answer: auto (those that repeat the
+    /// prompt or the answer, where they pay), off or ngram (always). A GPU has none yet
+    #[arg(long, global = true, value_name = "MODE", default_value = "auto")]
+    pub(crate) speculate: Speculate,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
     #[arg(long, global = true, value_name = "GIB", default_value_t = 4)]
     host_kv_gib: usize,

@@ -295,6 +295,7 @@ impl Setup {
             kv_blocks: args.kv_blocks,
             kv_dtype: args.cpu.kv_dtype,
             no_prefix_cache: args.no_prefix_cache,
+            speculate: args.speculate,
             queue: QueueConfig {
                 max_requests,
                 max_bytes: (args.max_queue_mib as u64) << 20,

@@ -31,6 +31,22 @@ struct Fields {
     top_logprobs: Option<TopLogprobs>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
+    prediction: Option<Predicted>,
+}
+
+/// OpenAI's predicted output: a text that the answer is expected to repeat in part.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a type and a content")]
+struct Predicted {
+    #[serde(rename = "type")]
+    _kind: PredictedKind,
+    content: OneOrMany<Part>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PredictedKind {
+    Content,
 }
 
 /// Fields of completions that would change the answer, and those of chats that are not supported.
@@ -89,19 +105,20 @@ enum PartKind {
     Text,
 }
 
+fn joined(content: OneOrMany<Part>) -> String {
+    let text = |part: Part| match part.kind {
+        PartKind::Text => part.text,
+    };
+    match content {
+        OneOrMany::One(text) => text,
+        OneOrMany::Many(parts) => parts.into_iter().map(text).collect(),
+    }
+}
+
 impl Message {
     /// Converts the message to the form that chat templates read.
     fn turn(self) -> ChatMessage {
-        let content = match self.content {
-            None => String::new(),
-            Some(OneOrMany::One(text)) => text,
-            Some(OneOrMany::Many(parts)) => {
-                let text = |part: Part| match part.kind {
-                    PartKind::Text => part.text,
-                };
-                parts.into_iter().map(text).collect()
-            }
-        };
+        let content = self.content.map_or(String::new(), joined);
         // OpenAI renamed the system role; chat templates use the old name.
         let role = if self.role == "developer" { "system".into() } else { self.role };
         let Message { name, tool_call_id, other, .. } = self;
@@ -133,11 +150,14 @@ pub(crate) async fn create(
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
     let chat = fields.chat_options(&state)?;
-    let (ids, permit) = encode(state.clone(), fields.messages, chat, permit).await?;
+    let expected = fields.prediction.map(|predicted| joined(predicted.content));
+    let texts = (fields.messages, expected);
+    let ((ids, expected), permit) = encode(state.clone(), texts, chat, permit).await?;
     let ids = vec![ids];
     let usage = Usage::of_prompts(&ids);
     let prompts = Prompts {
         ids,
+        expected,
         echo: Vec::new(),
         field: "messages",
         default_max_tokens: None,
@@ -177,13 +197,13 @@ impl Fields {
     }
 }
 
-/// Renders and encodes the conversation; returns the permit as well.
+/// Renders and encodes the conversation, and encodes the expected text; returns the permit as well.
 async fn encode(
     state: Arc<ServerState>,
-    messages: Vec<Message>,
+    (messages, expected): (Vec<Message>, Option<String>),
     options: ChatOptions,
     permit: BodyPermit,
-) -> Result<(Vec<u32>, BodyPermit), ApiError> {
+) -> Result<((Vec<u32>, Vec<u32>), BodyPermit), ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid_field(
             "messages",
@@ -199,7 +219,9 @@ async fn encode(
             let text = chat.plain_text();
             state.check_text("messages", &text)?;
             state.check_beginning("messages", &text)?;
-            chat.encode(&state.tokenizer).map_err(invalid)
+            let ids = chat.encode(&state.tokenizer).map_err(invalid)?;
+            let expected = expected.map(|text| state.encode_expected(&text)).transpose()?;
+            Ok((ids, expected.unwrap_or_default()))
         })
         .await?;
     Ok((ids?, permit))

@@ -32,6 +32,8 @@ pub(crate) struct Delta {
     pub tokens: u32,
     /// In the last delta of a prompt's first answer: tokens of the prompt that were shared.
     pub cached_tokens: u32,
+    /// In the last delta: tokens of the answer that speculation proposed.
+    pub accepted_tokens: u32,
     /// Characters of the prompt before the answer.
     pub prompt_chars: usize,
     /// Log-probabilities of the tokens, if requested.
@@ -46,6 +48,7 @@ impl Delta {
         self.text.push_str(&next.text);
         self.tokens += next.tokens;
         self.cached_tokens += next.cached_tokens;
+        self.accepted_tokens += next.accepted_tokens;
         self.finish = next.finish;
         if let (Some(scored), Some(more)) = (&mut self.scored, next.scored) {
             scored.extend(more);
@@ -242,8 +245,10 @@ impl Choice {
 
     /// Completes the answer and drops the handle, which cancels the request if it still runs.
     fn end(&mut self, reason: FinishReason) {
-        let handle = self.handle.take().filter(|_| self.is_first);
-        self.pending.cached_tokens = handle.map_or(0, |handle| handle.cached_tokens());
+        if let Some(handle) = self.handle.take() {
+            self.pending.cached_tokens = if self.is_first { handle.cached_tokens() } else { 0 };
+            self.pending.accepted_tokens = handle.accepted_tokens();
+        }
         self.pending.finish = Some(reason.name());
         self.watch.end(reason.name());
     }

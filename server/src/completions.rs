@@ -78,6 +78,7 @@ pub(crate) async fn create(
     };
     let prompts = Prompts {
         ids,
+        expected: Vec::new(),
         echo,
         field: "prompt",
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),

@@ -56,7 +56,7 @@ fn gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 13] {
 
 /// Name, help and value of each counter of the engine; `failed`: prompts that its predictor could
 /// not read.
-fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 18] {
+fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 20] {
     [
         ("trail_steps_total", "Forward passes.", stats.steps),
         ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
@@ -75,6 +75,12 @@ fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 1
             "trail_name_collisions_total",
             "Requests that shared no KV block, as theirs had the name of another sequence's.",
             stats.name_collisions,
+        ),
+        ("trail_proposed_tokens_total", "Tokens that speculation proposed.", stats.proposed_tokens),
+        (
+            "trail_accepted_tokens_total",
+            "Proposed tokens that were the sampled ones.",
+            stats.accepted_tokens,
         ),
         (
             "trail_braked_steps_total",

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::choice::Delta;
+
 /// A response, or a chunk of a streamed one.
 #[derive(Serialize, Clone, Debug)]
 pub(crate) struct Envelope<C> {
@@ -30,6 +32,7 @@ pub(crate) struct Usage {
     /// Sum of both.
     pub total_tokens: u64,
     pub prompt_tokens_details: PromptTokens,
+    pub completion_tokens_details: CompletionTokens,
 }
 
 /// Parts of the prompts' tokens.
@@ -39,6 +42,13 @@ pub(crate) struct PromptTokens {
     pub cached_tokens: u64,
 }
 
+/// Parts of the answers' tokens.
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompletionTokens {
+    /// Tokens that speculation proposed.
+    pub accepted_prediction_tokens: u64,
+}
+
 impl Usage {
     /// Counts before the first generated token.
     pub(crate) fn of_prompts(prompts: &[Vec<u32>]) -> Self {
@@ -46,10 +56,12 @@ impl Usage {
         Usage { prompt_tokens: tokens, total_tokens: tokens, ..Usage::default() }
     }
 
-    /// Adds generated tokens, and those of a prompt that were shared.
-    pub(crate) fn add(&mut self, generated: u32, cached: u32) {
-        self.completion_tokens += u64::from(generated);
-        self.total_tokens += u64::from(generated);
-        self.prompt_tokens_details.cached_tokens += u64::from(cached);
+    /// Adds the tokens of an answer or of a piece of one.
+    pub(crate) fn add(&mut self, delta: &Delta) {
+        self.completion_tokens += u64::from(delta.tokens);
+        self.total_tokens += u64::from(delta.tokens);
+        self.prompt_tokens_details.cached_tokens += u64::from(delta.cached_tokens);
+        self.completion_tokens_details.accepted_prediction_tokens +=
+            u64::from(delta.accepted_tokens);
     }
 }

@@ -107,6 +107,7 @@ impl Options {
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             cache_salt: self.cache_salt()?,
+            expected: prompts.expected.clone(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }

@@ -4,6 +4,8 @@
 pub(crate) struct Prompts {
     /// Token ids of each prompt.
     pub ids: Vec<Vec<u32>>,
+    /// Token ids of a text that the answers are expected to repeat in part; empty for none.
+    pub expected: Vec<u32>,
     /// Name of the request field that holds the prompts, for error messages.
     pub field: &'static str,
     /// Default of `max_tokens`; `None` for the rest of the context.

@@ -85,7 +85,7 @@ async fn whole<D: Endpoint>(
     mut usage: Usage,
 ) -> Result<Response, ApiError> {
     let wholes = try_join_all(choices.into_iter().map(Choice::complete)).await?;
-    wholes.iter().for_each(|whole| usage.add(whole.tokens, whole.cached_tokens));
+    wholes.iter().for_each(|whole| usage.add(whole));
     let choices = wholes.into_iter().map(D::choice).collect();
     let envelope = Envelope { usage: Some(usage), ..head.envelope(D::OBJECT, choices) };
     Ok(Json(envelope).into_response())
@@ -142,7 +142,7 @@ impl<D: Endpoint> ChunkEvents<D> {
                 return Some(vec![Event::default().json_data(error.body())]);
             }
         };
-        self.usage.add(delta.tokens, delta.cached_tokens);
+        self.usage.add(&delta);
         self.open -= usize::from(delta.finish.is_some());
         let mut events = vec![self.head.event(vec![D::piece(delta)], None)];
         if self.open == 0 {

@@ -5,7 +5,7 @@ use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use trail_runtime::backend::BLOCK_TOKENS;
 
 /// vLLM's name of a metric, and ours.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 14] = [
     ("vllm:num_requests_running", "trail_requests_running"),
     ("vllm:num_requests_waiting", "trail_requests_waiting"),
     ("vllm:kv_cache_usage_perc", "trail_kv_use_ratio"),
@@ -14,6 +14,8 @@ const NAMES: [(&str, &str); 12] = [
     ("vllm:prompt_tokens_cached_total", "trail_cached_tokens_total"),
     ("vllm:prefix_cache_queries_total", "trail_prompt_tokens_total"),
     ("vllm:prefix_cache_hits_total", "trail_cached_tokens_total"),
+    ("vllm:spec_decode_num_draft_tokens_total", "trail_proposed_tokens_total"),
+    ("vllm:spec_decode_num_accepted_tokens_total", "trail_accepted_tokens_total"),
     ("vllm:generation_tokens_total", "trail_generated_tokens_total"),
     ("vllm:time_to_first_token_seconds", "trail_time_to_first_token_seconds"),
     ("vllm:inter_token_latency_seconds", "trail_inter_token_seconds"),

@@ -48,6 +48,7 @@ const KV_BLOCKS: Group =
     Group { heading: "Memory", options: &["kv_blocks", "preemption"], experts: &[] };
 const PREFIX_CACHE: Group =
     Group { heading: "Memory", options: &["no_prefix_cache"], experts: &[] };
+const SPECULATE: Group = Group { heading: "Scheduling", options: &["speculate"], experts: &[] };
 const SWAP: Group = Group { heading: "Memory", options: &["host_kv_gib"], experts: &[] };
 const KV_DTYPE: Group = Group { heading: "Memory", options: &["kv_dtype"], experts: &[] };
 const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: &[] };
@@ -75,6 +76,7 @@ const ALL: &[&Group] = &[
     &QUEUE_MEMORY,
     &KV_BLOCKS,
     &PREFIX_CACHE,
+    &SPECULATE,
     &SWAP,
     &KV_DTYPE,
     &DEVICE,
@@ -94,6 +96,7 @@ const OWN_REQUESTS: &[&Group] = &[
     &QUEUE_MEMORY,
     &KV_BLOCKS,
     &PREFIX_CACHE,
+    &SPECULATE,
     &SWAP,
     &KV_DTYPE,
     &DEVICE,

@@ -50,7 +50,10 @@ impl ActiveRequest {
     pub(super) fn bytes(request: &Request) -> usize {
         let predictions = request.predictions.as_ref().map_or(0, |replayed| replayed.len());
         let names = request.prompt.len() / BLOCK_TOKENS * size_of::<BlockName>();
-        let words = request.prompt.capacity() + request.stop_tokens.capacity() + predictions;
+        let words = request.prompt.capacity()
+            + request.stop_tokens.capacity()
+            + request.expected.capacity()
+            + predictions;
         size_of::<ActiveRequest>() + names + words * size_of::<u32>()
     }
 

@@ -38,6 +38,8 @@ pub struct Request {
     pub initial_prediction: Option<f32>,
     /// The client's estimate of the output length, tokens; read by a predictor that asks for it.
     pub length_hint: Option<u32>,
+    /// Tokens that the answer is expected to repeat in part: speculation proposes them too.
+    pub expected: Vec<u32>,
     /// KV blocks of equal tokens are shared with other requests of the same salt. False: none is.
     pub shares_prefix: bool,
     /// Requests of different salts share no KV block.
@@ -61,6 +63,7 @@ impl Request {
             predictions: None,
             initial_prediction: None,
             length_hint: None,
+            expected: Vec::new(),
             shares_prefix: true,
             cache_salt: Vec::new(),
             notify: None,

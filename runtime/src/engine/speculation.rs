@@ -3,8 +3,9 @@
 //!
 //! The token at a position depends on the seed, the position and the logits, and a row's logits do not
 //! depend on the rows beside it. So the answer is that without speculation, sampled or greedy.
-//! Proposals continue the latest occurrence of the last tokens in the prompt and the output (prompt
-//! lookup: Saxena 2023; vLLM: ngram). They take no KV block: they fill the last one.
+//! Proposals continue the latest occurrence of the last tokens in the prompt, the output, or the text
+//! that the client expects (prompt lookup: Saxena 2023; vLLM: ngram; OpenAI: predicted outputs). They
+//! take no KV block: they fill the last one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,31 +51,52 @@ impl FromStr for Speculate {
 /// Fewest and most last tokens that are looked for.
 const MATCH: std::ops::RangeInclusive<usize> = 3..=8;
 
-/// Place of the token after the longest earlier occurrence of the last tokens, the latest of equals.
-/// Reads the tokens backwards once: 4 bytes a token beside a step that reads the model.
-fn earlier_continuation(tokens: &[u32]) -> Option<usize> {
-    let end = tokens.len();
-    let mut best = (*MATCH.start() - 1, None);
-    for place in (1..end).rev().filter(|&place| tokens[place - 1] == tokens[end - 1]) {
-        let longest = (*MATCH.end()).min(place);
-        let alike = (1..=longest).take_while(|&back| tokens[place - back] == tokens[end - back]);
-        let length = alike.count();
-        if length > best.0 {
-            best = (length, Some(place));
+/// A place after an occurrence of the last tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Occurrence {
+    /// Tokens that are alike.
+    length: usize,
+    place: usize,
+}
+
+/// The longest occurrence of the last of `tokens` in `text` before its last token, the latest of
+/// equals. Reads the text backwards once: 4 bytes a token beside a step that reads the model.
+fn longest_occurrence(text: &[u32], tokens: &[u32]) -> Option<Occurrence> {
+    let last = tokens.last()?;
+    let mut best = None;
+    for place in (1..text.len()).rev().filter(|&place| text[place - 1] == *last) {
+        let alike = text[..place].iter().rev().zip(tokens.iter().rev()).take(*MATCH.end());
+        let length = alike.take_while(|(a, b)| a == b).count();
+        if length > best.map_or(MATCH.start() - 1, |best: Occurrence| best.length) {
+            best = Some(Occurrence { length, place });
         }
         if length == *MATCH.end() {
             break;
         }
     }
-    best.1
+    best
 }
 
-/// Appends `count` proposed tokens, which continue as those from `place` on did.
-fn propose(tokens: &mut Vec<u32>, place: usize, count: usize) {
+/// Appends up to `count` proposed tokens: those that came after the last ones before, in `tokens` or
+/// in the `expected` text. Returns their number.
+fn propose(expected: &[u32], tokens: &mut Vec<u32>, count: usize) -> usize {
+    let earlier = longest_occurrence(tokens, tokens);
+    let in_expected = longest_occurrence(expected, tokens);
+    let length = |of: Option<Occurrence>| of.map_or(0, |of| of.length);
+    if let Some(Occurrence { place, .. }) =
+        in_expected.filter(|_| length(in_expected) >= length(earlier))
+    {
+        let rest = &expected[place..];
+        let rest = &rest[..count.min(rest.len())];
+        tokens.extend_from_slice(rest);
+        return rest.len();
+    }
+    let Some(Occurrence { place, .. }) = earlier else { return 0 };
     // One by one: the continuation of a repetition is itself.
     for next in place..place + count {
         tokens.push(tokens[next]);
     }
+    count
 }
 
 /// Estimate of the probability that a request's proposed token is right if those before it were.
@@ -230,11 +252,7 @@ impl Speculation {
             true => most,
             false => self.times.choose(self.rows, self.tokens, &mut active.acceptance, most),
         };
-        if count == 0 {
-            return 0;
-        }
-        let Some(place) = earlier_continuation(&active.tokens) else { return 0 };
-        propose(&mut active.tokens, place, count);
+        let count = propose(&active.request.expected, &mut active.tokens, count);
         self.rows += count;
         self.left -= count;
         self.tokens += active.acceptance.expected(count);
@@ -253,20 +271,30 @@ mod tests {
 
     #[test]
     fn the_longest_and_latest_occurrence_is_continued() {
-        let tokens = [1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 2, 3, 6, 1, 2, 3];
-        assert_eq!(earlier_continuation(&tokens), Some(8));
-        let longer = [7, 1, 2, 3, 4, 8, 1, 2, 3, 5, 7, 1, 2, 3];
-        assert_eq!(earlier_continuation(&longer), Some(4));
-        assert_eq!(earlier_continuation(&[1, 2, 3, 1, 2]), None, "two tokens are not enough");
-        assert_eq!(earlier_continuation(&[]), None);
+        let proposed = |tokens: &[u32]| {
+            let mut all = tokens.to_vec();
+            propose(&[], &mut all, 2);
+            all.split_off(tokens.len())
+        };
+        assert_eq!(proposed(&[1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 2, 3, 6, 1, 2, 3]), [5, 9]);
+        assert_eq!(proposed(&[7, 1, 2, 3, 4, 8, 1, 2, 3, 5, 7, 1, 2, 3]), [4, 8]);
+        assert_eq!(proposed(&[1, 2, 3, 1, 2]), [], "two tokens are not enough");
+        assert_eq!(proposed(&[]), []);
     }
 
     #[test]
     fn a_repetition_goes_on() {
         let mut tokens = vec![5, 1, 2, 1, 2, 1, 2];
-        let place = earlier_continuation(&tokens).unwrap();
-        propose(&mut tokens, place, 5);
+        assert_eq!(propose(&[], &mut tokens, 5), 5);
         assert_eq!(tokens, [5, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn the_expected_text_is_continued_to_its_end() {
+        let mut tokens = vec![9, 1, 2, 3];
+        assert_eq!(propose(&[4, 1, 2, 3, 7, 8], &mut tokens, 5), 2);
+        assert_eq!(tokens, [9, 1, 2, 3, 7, 8]);
+        assert_eq!(propose(&[4, 1, 2, 3, 7, 8], &mut tokens, 5), 0);
     }
 
     fn times(of: impl Fn(usize) -> f32) -> RowTimes {
