@@ -54,11 +54,9 @@ fn gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 13] {
     ]
 }
 
-/// Name, help and value of each counter of the engine; `failed`: prompts that its predictor could
-/// not read.
-fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 20] {
+/// Name, help and value of each counter of tokens.
+fn token_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 7] {
     [
-        ("trail_steps_total", "Forward passes.", stats.steps),
         ("trail_prompt_tokens_total", "Prompt tokens taken in.", stats.prompt_tokens),
         ("trail_generated_tokens_total", "Tokens generated.", stats.generated_tokens),
         (
@@ -82,6 +80,14 @@ fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 2
             "Proposed tokens that were the sampled ones.",
             stats.accepted_tokens,
         ),
+    ]
+}
+
+/// Name, help and value of each other counter of the engine; `failed`: prompts that its predictor
+/// could not read.
+fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 13] {
+    [
+        ("trail_steps_total", "Forward passes.", stats.steps),
         (
             "trail_braked_steps_total",
             "Steps in which only the first request in the order could evict another, as most tokens of \
@@ -151,7 +157,7 @@ pub(crate) fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<Met
         gauge.set(value);
         families.extend(gauge.collect());
     }
-    for (name, help, value) in counters(stats, failed) {
+    for (name, help, value) in token_counters(stats).into_iter().chain(counters(stats, failed)) {
         let counter = IntCounter::with_opts(Opts::new(name, help))?;
         counter.inc_by(value);
         families.extend(counter.collect());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use trail_scheduler::policies::Needs;
-use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig};
+use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, StepCost};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
 use super::block_names::{BlockContents, BlockNamer};
@@ -27,11 +27,11 @@ use super::stepped::SteppedEngine;
 use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
-use crate::backend::{BLOCK_TOKENS, Batch, MAX_PROPOSED, Transfers};
+use crate::backend::{BLOCK_TOKENS, Backend, Batch, MAX_PROPOSED, Transfers};
 use crate::cpu::KvPool;
 use crate::model::{Dtype, Model};
 
-/// Most memory of KV blocks that nobody holds, and that are kept for requests that begin alike.
+/// Most memory of KV blocks without a holder, which are kept for requests that begin alike.
 const CACHED_BYTES: usize = 1 << 30;
 
 impl Engine {
@@ -97,9 +97,9 @@ impl EngineConfig {
     ) -> Result<(Engine, StepLoop), BuildError> {
         self.check()?;
         self.check_probe(&model)?;
-        let QueueConfig { max_requests, max_bytes, when_full } = self.queue;
-        let shed_above = (when_full == WhenFull::Shed).then_some(max_requests);
-        let max_requests = when_full.capacity(max_requests);
+        let QueueConfig { max_requests: shed_above, max_bytes, when_full } = self.queue;
+        let shed_above = (when_full == WhenFull::Shed).then_some(shed_above);
+        let max_requests = when_full.capacity(self.queue.max_requests);
         self.queue.max_requests = max_requests;
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.length_probe(segments)?;
@@ -107,23 +107,17 @@ impl EngineConfig {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
-        let namer = (scheduler.config().cached_blocks > 0).then(BlockNamer::new);
-        #[cfg(test)]
-        let namer = self.namer.take().or(namer);
+        let namer = self.namer(scheduler.config());
         let block_contents = namer.is_some().then(|| BlockContents::new(built.kv_blocks));
-        if let Some(parts) = probe.as_ref().filter(|_| namer.is_some()) {
-            parts.probe.keep_blocks(built.kv_blocks);
-        }
+        let sums = probe.as_ref().filter(|_| namer.is_some());
+        sums.inspect(|parts| parts.probe.keep_blocks(built.kv_blocks));
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
         let limits = QueueLimits { requests: max_requests as u32, bytes: max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
-        let is_off = built.backend.ahead() > 0 || cost.is_some();
-        let speculation = if is_off { None } else { Speculation::new(self.speculate, rows) };
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let step_loop = StepLoop {
-            backend: built.backend,
             scheduler,
             lifecycle: Lifecycle::new(
                 (max_requests, shed_above),
@@ -143,7 +137,7 @@ impl EngineConfig {
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
-            speculation,
+            speculation: self.speculation(&*built.backend, cost),
             sampled: Vec::with_capacity(segments + MAX_PROPOSED),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,
@@ -154,6 +148,7 @@ impl EngineConfig {
             observer: Observing(self.observer.take()),
             counters: counters.clone(),
             step: 0,
+            backend: built.backend,
         };
         let engine = Engine {
             model,
@@ -173,7 +168,27 @@ impl EngineConfig {
         Ok((engine, step_loop))
     }
 
-    /// Blocks that nobody holds and that are kept for their content. A device samples a step later
+    /// `None` where no KV block is shared.
+    fn namer(&mut self, scheduler: &SchedulerConfig) -> Option<BlockNamer> {
+        #[cfg(test)]
+        if let Some(namer) = self.namer.take() {
+            return Some(namer);
+        }
+        (scheduler.cached_blocks > 0).then(BlockNamer::new)
+    }
+
+    /// None where a step is launched before the tokens of the last one are known, and where steps
+    /// have simulated times.
+    fn speculation(
+        &self,
+        backend: &dyn Backend,
+        simulated: Option<StepCost>,
+    ) -> Option<Speculation> {
+        let applies = backend.ahead() == 0 && simulated.is_none();
+        Speculation::new(self.speculate, self.max_rows()).filter(|_| applies)
+    }
+
+    /// Blocks without a holder that are kept for their content. A device samples a step later
     /// than its tokens are needed for names: none there.
     fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
         if self.no_prefix_cache || built.backend.ahead() > 0 {

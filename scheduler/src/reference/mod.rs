@@ -86,11 +86,7 @@ impl Reference {
         for (rank, &(_, idx, phase)) in order.iter().enumerate() {
             let places = self.config.max_running - self.plan.rows.len() as u32;
             let running = phase == Phase::Running;
-            if places == 0
-                || self.is_gone(idx)
-                || self.requests[&idx].moving()
-                || !(running || open)
-            {
+            if places == 0 || self.is_gone(idx) || !(running || open) {
                 continue;
             }
             let victims = self.victims(&order[rank + 1..]);
@@ -152,9 +148,10 @@ impl Reference {
         self.reclaim(&order, reserved);
     }
 
-    /// True for a victim of this plan.
+    /// True for a victim of this plan, and for a request in transfer.
     fn is_gone(&self, idx: RequestIdx) -> bool {
-        self.plan.evicted.contains(&idx) || self.plan.swap_out.contains(&idx)
+        let Plan { evicted, swap_out, .. } = &self.plan;
+        evicted.contains(&idx) || swap_out.contains(&idx) || self.requests[&idx].moving()
     }
 
     /// Residents among the requests `behind`, in the order of eviction: paused from the worst up,
