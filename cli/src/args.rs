@@ -205,8 +205,8 @@ pub struct EngineArgs {
     /// back) or auto (the cheaper of the two; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
-    /// Compute every prompt whole: requests that begin alike share no KV blocks. On the CPU they do by
-    /// default; a GPU has no such cache yet
+    /// Compute every prompt whole: requests that begin alike share no KV blocks. On the CPU they do
+    /// by default; a GPU has no such cache yet
     #[arg(long, global = true)]
     pub(crate) no_prefix_cache: bool,
     /// Tokens proposed in advance and verified, which change no answer: auto (those that repeat the

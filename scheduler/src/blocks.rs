@@ -1,4 +1,4 @@
-//! KV blocks: who holds which, in token order, and which of those that nobody holds are still known
+//! KV blocks: who holds which, in token order, and which of those without a holder are still known
 //! by their content.
 
 mod names;
@@ -13,12 +13,12 @@ use names::Names;
 /// Index of a KV block in the cache.
 pub type BlockId = u32;
 
-/// One table of block ids per index in one arena, a count of holders per block, and the blocks that
-/// nobody holds: those without a name, and those that are kept for their content until they are
+/// One table of block ids per index in one arena, a count of holders per block, and the blocks
+/// without a holder: those without a name, and those that are kept for their content until they are
 /// needed.
 pub(crate) struct Blocks {
     free: Vec<BlockId>,
-    /// Named blocks that nobody holds, the next to be given away first: least recently held, and
+    /// Named blocks without a holder, the next to be given away first: least recently held, and
     /// of a request's blocks the last one first, since the others are of use without it.
     cached: IndexList<BlockId>,
     max_cached: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Up to `max_cached` blocks that nobody holds are known by their content; with 0 none is.
+    /// Up to `max_cached` blocks without a holder are known by their content; with 0 none is.
     pub(crate) fn new(
         num_blocks: u32,
         max_requests: u32,
@@ -58,7 +58,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks that nobody holds, those with a name included.
+    /// Blocks without a holder, those with a name included.
     pub(crate) fn free(&self) -> u32 {
         (self.free.len() + self.cached.len()) as u32
     }
@@ -139,8 +139,8 @@ impl Blocks {
         }
     }
 
-    /// Blocks that come free if the request lets go of its own, after those for which this was
-    /// called since [`Blocks::end_trial`]; each call needs its own.
+    /// Blocks that come free if the request lets go of all that it holds, after those for which
+    /// this was called since [`Blocks::end_trial`]; each call needs one of that.
     pub(crate) fn try_release(&mut self, idx: RequestIdx) -> u32 {
         if self.shared == 0 {
             return self.held(idx);
@@ -169,8 +169,8 @@ impl Blocks {
 
 /// Blocks by their content.
 impl Blocks {
-    /// Appends the name of the request's next full block, if blocks have names. Returns the place of
-    /// the block in its table.
+    /// Appends the name of the request's next full block, if blocks have names. Returns the place
+    /// of the block in its table.
     pub(crate) fn name_next(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
         self.names.as_mut()?.push(idx, name)
     }
@@ -201,10 +201,10 @@ impl Blocks {
         self.names.as_ref()?.of(idx).get(block as usize).map(|&name| BlockName(name))
     }
 
-    /// Of the request's first `most` blocks, those from the first on that are found by name.
-    pub(crate) fn find(&self, idx: RequestIdx, most: u32) -> u32 {
+    /// Of the request's first `max` blocks, those from the first on that are found by name.
+    pub(crate) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
         let Some(names) = &self.names else { return 0 };
-        let named = names.of(idx).iter().take(most as usize);
+        let named = names.of(idx).iter().take(max as usize);
         named.take_while(|&&name| names.find(name).is_some()).count() as u32
     }
 

@@ -54,7 +54,7 @@ pub struct SchedulerConfig {
     pub reclaim_steps: u32,
     /// Growth for which free blocks are required when a request enters the batch from the queue.
     pub reserve: Reserve,
-    /// Blocks that nobody holds and that stay known by their content until they are needed
+    /// Blocks without a holder that stay known by their content until they are needed
     /// ([`crate::Scheduler::name_block`]). 0: blocks have no names, and none is shared.
     #[serde(default)]
     pub cached_blocks: u32,

@@ -47,6 +47,7 @@ mod index_list;
 mod key;
 pub mod limits;
 pub mod log;
+mod naming;
 mod order;
 pub mod plan;
 pub mod policies;

@@ -204,10 +204,10 @@ impl RequestState {
         self.tokens() - self.computed
     }
 
-    /// Most blocks that it can begin with instead of computing them. Not that of its last token: the
-    /// token after it is sampled from its logits. Nor, where it has computed nothing yet, that of its
-    /// prompt's last token, with which its first prediction comes.
-    pub(crate) fn most_cached(&self) -> u32 {
+    /// Most blocks that it can begin with instead of computing them. Not that of its last token:
+    /// the token after it is sampled from its logits. Nor, where it has computed nothing yet, that
+    /// of its prompt's last token, with which its first prediction comes.
+    pub(crate) fn max_cached_blocks(&self) -> u32 {
         let known = if self.computed_max == 0 { self.prompt_tokens } else { self.tokens() };
         (known - 1) / BLOCK_TOKENS
     }

@@ -1,6 +1,6 @@
 //! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
-use crate::blocks::{BlockId, BlockName, Blocks};
+use crate::blocks::{BlockId, Blocks};
 use crate::brake::Brake;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
@@ -85,41 +85,6 @@ impl Scheduler {
         Ok(idx)
     }
 
-    /// Names the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output in
-    /// one sequence, from its first on. Once a block is computed, another request that has the same
-    /// name at the same place shares it instead of computing it again, and it stays known after its
-    /// last holder until its place is needed. No effect where [`SchedulerConfig::cached_blocks`] is 0.
-    pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
-        let Some(block) = self.blocks.name_next(idx, name) else { return };
-        let request = &mut self.requests[idx];
-        let goes_on =
-            request.cached_tokens == block * BLOCK_TOKENS && block < request.most_cached();
-        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(name)
-        {
-            request.cached_tokens += BLOCK_TOKENS;
-            self.rekey(idx);
-        }
-    }
-
-    /// Lets a request of the last plan, which entered with blocks that it found by name, begin again
-    /// and share none from now on: for a caller that found other tokens in them. Its row of the plan
-    /// is no longer to be executed; the caller plans again.
-    pub fn forget_names(&mut self, idx: RequestIdx) {
-        self.blocks.clear_names(idx);
-        self.running.retain(|ranked| ranked.idx != idx);
-        self.blocks.release(idx);
-        self.requests.set_phase(idx, Phase::Waiting);
-        let request = &mut self.requests[idx];
-        (request.planned, request.computed, request.cached_tokens) = (false, 0, 0);
-        self.policy.on_preempted(&self.requests[idx]);
-        self.waiting.insert(idx, self.key(idx));
-    }
-
-    /// Blocks of a request without KV that are found by name.
-    pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
-        self.blocks.find(idx, self.requests[idx].most_cached())
-    }
-
     /// Records a prediction of the probe and updates the request's rank. Ignored if the index has
     /// been given to another request, if a prediction of the same or a later age was accepted
     /// before, or one of fewer than `refresh_tokens` tokens earlier, or if it is not a number.
@@ -142,7 +107,7 @@ impl Scheduler {
 
     /// Moves a request outside the batch to its new place in the order. Running requests are sorted
     /// by every `plan`.
-    fn rekey(&mut self, idx: RequestIdx) {
+    pub(crate) fn rekey(&mut self, idx: RequestIdx) {
         let request = &self.requests[idx];
         let order = match request.phase {
             Phase::Waiting | Phase::Swapped => &mut self.waiting,
@@ -283,8 +248,10 @@ impl Scheduler {
         room.saturating_sub(self.requests[idx].tokens())
     }
 
-    /// Records that the last plan's step sampled `tokens` more for a request that decoded in it, after
-    /// [`Scheduler::advance`]: each from a proposed token that was the one sampled before it. At most
+    /// Records that the last plan's step sampled `tokens` more for a request that decoded in it,
+    /// after
+    /// [`Scheduler::advance`]: each from a proposed token that was the one sampled before it. At
+    /// most
     /// [`Scheduler::room`] before the step.
     pub fn accept(&mut self, idx: RequestIdx, tokens: u32) {
         let step = self.plan.step;
@@ -318,15 +285,6 @@ impl Scheduler {
         self.end(idx);
         self.free(idx);
         if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
-    }
-
-    /// Makes the full blocks of a request with KV known by name, those too whose names came after
-    /// their step.
-    pub(crate) fn publish(&mut self, idx: RequestIdx) {
-        let request = &self.requests[idx];
-        if request.resident() {
-            self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
-        }
     }
 
     /// Adds a decision about `idx` in favour of `by` to the plan.

@@ -103,8 +103,8 @@ impl ServerState {
         self.check_least(field, text, self.tokenizer.least_tokens_of_beginning(text, bytes))
     }
 
-    /// Token ids of a text that an answer is expected to repeat in part: no more of it than an answer
-    /// has room for is read.
+    /// Token ids of a text that an answer is expected to repeat in part: no more of it than an
+    /// answer has room for is read.
     pub(crate) fn encode_expected(&self, text: &str) -> Result<Vec<u32>, ApiError> {
         let bytes = text.floor_char_boundary(self.capacity.saturating_mul(BYTES_OF_TOKEN));
         let ids = self.tokenizer.encode(&text[..bytes], false);

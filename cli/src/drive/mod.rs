@@ -194,7 +194,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Submits the turn after the ended job at `index`, if there is one.
+    /// Submits the turn after the ended job at `index`, if any.
     fn submit_next_turn(
         &mut self,
         engine: &Engine,

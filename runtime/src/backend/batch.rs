@@ -16,8 +16,8 @@ pub const PENDING: u32 = u32::MAX;
 /// Most proposed tokens of a batch. Those of one segment share the KV block of its first row.
 pub const MAX_PROPOSED: usize = 2 * BLOCK_TOKENS;
 
-/// Consecutive new tokens of one request: a prefill chunk, or a decode token with the tokens that are
-/// proposed to come after it.
+/// Consecutive new tokens of one request: a prefill chunk, or a decode token with the tokens that
+/// are proposed to come after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Index of the request, fixed for its life in the engine.
@@ -100,7 +100,8 @@ impl Batch {
         self.block_tables.extend_from_slice(blocks);
     }
 
-    /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of both.
+    /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of
+    /// both.
     pub fn push_proposed(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32]) {
         self.push(request, start, tokens, blocks, true);
         let segment = self.segments.last_mut().expect("pushed");

@@ -43,8 +43,9 @@ impl BlockSums {
         self.of_blocks = vec![0.0; num_blocks * self.width];
     }
 
-    /// Adds the `rows` `[len, columns]` of `segment`, whose request holds `blocks`, but for those of
-    /// proposed tokens ([`BlockSums::accept`]). Returns the mean over the prompt if they complete it.
+    /// Adds the `rows` `[len, columns]` of `segment`, whose request holds `blocks`, but for those
+    /// of proposed tokens ([`BlockSums::accept`]). Returns the mean over the prompt if they
+    /// complete it.
     pub(super) fn add(
         &mut self,
         segment: &Segment,
@@ -91,8 +92,8 @@ impl BlockSums {
         is_complete.then(|| &self.mean[columns])
     }
 
-    /// Adds the `row` `[width]` of an accepted token of the request at index `request`, after all rows
-    /// before it. It lies at `position`, in `block`.
+    /// Adds the `row` `[width]` of an accepted token of the request at index `request`, after all
+    /// rows before it. It lies at `position`, in `block`.
     pub(super) fn accept(&mut self, request: u32, position: u32, block: u32, row: &[f32]) {
         if self.of_blocks.is_empty() {
             return;

@@ -40,9 +40,9 @@ pub trait Backend: Send {
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
 
     /// Waits for the oldest uncollected step and appends the result of each sampled row
-    /// ([`Segment::sampled_rows`]), in row order. That of a proposed token stands if the token is the
-    /// result of the row before it. Logits that are not finite concern their request alone; the backend goes
-    /// on.
+    /// ([`Segment::sampled_rows`]), in row order. That of a proposed token stands if the token is
+    /// the result of the row before it. Logits that are not finite concern their request alone; the
+    /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
     /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.

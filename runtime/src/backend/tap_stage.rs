@@ -126,7 +126,8 @@ impl TapStage {
         !self.proposed.is_empty()
     }
 
-    /// Drops the proposed rows that `is_accepted` rejects; once, after the step's tokens are sampled.
+    /// Drops the proposed rows that `is_accepted` rejects; once, after the step's tokens are
+    /// sampled.
     pub fn verify(&mut self, is_accepted: impl Fn(&TapRow) -> bool) {
         let TapStage { proposed, rows, activations, sums, width, .. } = self;
         for Proposed { staged, position, block } in proposed.drain(..) {

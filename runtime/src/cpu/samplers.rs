@@ -30,9 +30,9 @@ impl Samplers {
         }
     }
 
-    /// Samples a token for each sampled row of `batch`, the last one that `forward` was fed with, and
-    /// appends them to `out` in the order of the rows. A proposed token is taken for the one that was
-    /// sampled before it: where it was not, the caller drops the result.
+    /// Samples a token for each sampled row of `batch`, the last one that `forward` was fed with,
+    /// and appends them to `out` in the order of the rows. A proposed token is taken for the one
+    /// that was sampled before it: where it was not, the caller drops the result.
     pub fn sample(
         &mut self,
         forward: &mut CpuForward,

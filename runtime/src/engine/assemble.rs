@@ -97,10 +97,7 @@ impl EngineConfig {
     ) -> Result<(Engine, StepLoop), BuildError> {
         self.check()?;
         self.check_probe(&model)?;
-        let QueueConfig { max_requests: shed_above, max_bytes, when_full } = self.queue;
-        let shed_above = (when_full == WhenFull::Shed).then_some(shed_above);
-        let max_requests = when_full.capacity(self.queue.max_requests);
-        self.queue.max_requests = max_requests;
+        let (max_requests, shed_above) = self.max_requests();
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.length_probe(segments)?;
         let mut built = make(&mut self, &model, probe.clone())?;
@@ -109,11 +106,12 @@ impl EngineConfig {
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let namer = self.namer(scheduler.config());
         let block_contents = namer.is_some().then(|| BlockContents::new(built.kv_blocks));
+        let probe = probe.map(|parts| parts.probe);
         let sums = probe.as_ref().filter(|_| namer.is_some());
-        sums.inspect(|parts| parts.probe.keep_blocks(built.kv_blocks));
+        sums.inspect(|probe| probe.keep_blocks(built.kv_blocks));
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
-        let limits = QueueLimits { requests: max_requests as u32, bytes: max_bytes };
+        let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
@@ -128,12 +126,7 @@ impl EngineConfig {
                 (queue.clone(), inbox),
                 counters.clone(),
             ),
-            predictions: Predictions::new(
-                probe.map(|parts| parts.probe),
-                max_requests,
-                segments,
-                counters.clone(),
-            ),
+            predictions: Predictions::new(probe, max_requests, segments, counters.clone()),
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
@@ -166,6 +159,15 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
+    }
+
+    /// Sets the requests that the queue takes. Returns them, and the number above which some are
+    /// shed, if any.
+    fn max_requests(&mut self) -> (usize, Option<usize>) {
+        let QueueConfig { max_requests, when_full, .. } = self.queue;
+        self.queue.max_requests = when_full.capacity(max_requests);
+        let shed_above = (when_full == WhenFull::Shed).then_some(max_requests);
+        (self.queue.max_requests, shed_above)
     }
 
     /// `None` where no KV block is shared.

@@ -8,8 +8,8 @@ use trail_scheduler::BlockName;
 use crate::backend::BLOCK_TOKENS;
 
 /// Gives the full blocks of a sequence their names: 128 bits of a SHA-256 over the name before, the
-/// block's tokens and a key of this engine. So a name stands for all tokens up to the end of its
-/// block and for what the sequence is salted with, and nobody outside can make two sequences of one
+/// block's tokens and a key of this engine. So a name means all tokens up to the end of its
+/// block and for what the sequence is salted with, and no client can make two sequences of one
 /// name.
 #[derive(Clone)]
 pub(super) struct BlockNamer {
@@ -200,7 +200,7 @@ mod tests {
 
     /// `have` compares what a block follows on, too: its KV depends on that.
     #[test]
-    fn blocks_of_another_sequence_are_told_apart() {
+    fn blocks_of_another_sequence_are_refused() {
         let (root, other_root) = (BlockName(1), BlockName(2));
         let tokens: Vec<u32> = (0..48).collect();
         let mut contents = BlockContents::new(6);

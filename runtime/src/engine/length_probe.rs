@@ -148,8 +148,8 @@ impl LengthProbe {
         true
     }
 
-    /// Publishes the predictions of `step`, which has proposed rows, without those that `is_accepted`
-    /// rejects. Called once its tokens are sampled.
+    /// Publishes the predictions of `step`, which has proposed rows, without those that
+    /// `is_accepted` rejects. Called once its tokens are sampled.
     pub fn verify(&self, step: u64, is_accepted: impl Fn(&TapRow) -> bool) {
         while self.run_task()
             || !(self.computed.load(Ordering::Acquire) >= step || self.is_broken())
@@ -166,8 +166,8 @@ impl LengthProbe {
         self.publish(&mut posteriors, begun, step, stage.rows(), None, is_accepted);
     }
 
-    /// Smooths and publishes the rows of a step that `is_accepted`, from `given` probabilities or from
-    /// those in `posteriors`.
+    /// Smooths and publishes the rows of a step that `is_accepted`, from `given` probabilities or
+    /// from those in `posteriors`.
     fn publish(
         &self,
         posteriors: &mut Posteriors,

@@ -158,8 +158,8 @@ impl Lifecycle {
         self.requests[idx.index()].as_deref_mut()
     }
 
-    /// Sends the tokens of a collected step: of proposed ones those that were sampled. A request that
-    /// ended since its launch gets none; one whose logits were not finite ends without one.
+    /// Sends the tokens of a collected step: of proposed ones those that were sampled. A request
+    /// that ended since its launch gets none; one whose logits were not finite ends without one.
     pub(super) fn send_tokens(
         &mut self,
         step: &InFlightStep,
@@ -175,8 +175,8 @@ impl Lifecycle {
         add(&self.counters.generated_tokens, generated);
     }
 
-    /// Sends the `results` of a request's rows up to the first that is not the token proposed next, or
-    /// ends the answer. Returns the number of tokens.
+    /// Sends the `results` of a request's rows up to the first that is not the token proposed next,
+    /// or ends the answer. Returns the number of tokens.
     fn send_results(
         &mut self,
         sampling: &Sampling,

@@ -91,8 +91,8 @@ impl Predictions {
         }
     }
 
-    /// Lets the probe publish the predictions of a step with proposed tokens: `scheduler` has those that
-    /// were accepted.
+    /// Lets the probe publish the predictions of a step with proposed tokens: `scheduler` has those
+    /// that were accepted.
     pub(super) fn verify(&self, number: u64, step: &InFlightStep, scheduler: &Scheduler) {
         let Some(probe) = self.probe.as_ref().filter(|_| step.predicts && step.proposed() > 0)
         else {

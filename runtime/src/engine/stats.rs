@@ -178,9 +178,11 @@ pub struct Stats {
     pub generated_tokens: u64,
     /// Tokens whose KV was recomputed after an eviction.
     pub recomputed_tokens: u64,
-    /// Prompt tokens whose KV was found in the prefix cache, when a request first entered the batch.
+    /// Prompt tokens whose KV was found in the prefix cache, when a request first entered the
+    /// batch.
     pub cached_tokens: u64,
-    /// Requests that began again without names, as they found another sequence's KV blocks by theirs.
+    /// Requests that began again without names, as they found another sequence's KV blocks by
+    /// theirs.
     pub name_collisions: u64,
     /// Tokens that speculation proposed.
     pub proposed_tokens: u64,

@@ -193,9 +193,9 @@ impl StepLoop {
         counters.set_load(scheduler, lifecycle.queue().live());
     }
 
-    /// Compares the blocks that requests of the plan found by name with their tokens. One that found
-    /// those of another sequence, as names collided, begins again and shares none. Returns true if
-    /// there was none.
+    /// Compares the blocks that requests of the plan found by name with their tokens. One that
+    /// found those of another sequence, as names collided, begins again and shares none. Returns
+    /// true if there was none.
     fn has_own_blocks(&mut self) -> bool {
         let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
         let Some(contents) = block_contents.as_ref() else { return true };

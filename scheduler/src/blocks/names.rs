@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::BlockId;
 use crate::request::RequestIdx;
 
-/// Name of a full KV block: whoever gives it makes it depend on all tokens up to the end of the
+/// Name of a full KV block: the caller makes it depend on all tokens up to the end of the
 /// block, on the model, and on whatever else must not be shared, so that equal names mean equal KV.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -37,7 +37,7 @@ impl Hasher for Identity {
 pub(super) struct Names {
     /// `[request][stride]`. Zeroed memory costs no page until an index is used.
     of_requests: Vec<u128>,
-    /// `[request]`: names given, and of them those whose blocks were looked at by `publish`.
+    /// `[request]`: names given, and those whose blocks were looked at by `publish`.
     given: Vec<[u32; 2]>,
     stride: usize,
     /// `[block]`; `None` for a block without a name.

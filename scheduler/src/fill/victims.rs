@@ -32,8 +32,8 @@ impl Fill<'_> {
         true
     }
 
-    /// Promises the candidate `blocks`, and those of its shared ones that it alone holds: it lets go
-    /// of these when it is skipped.
+    /// Promises the candidate `blocks`, and those of its shared ones that it alone holds: it lets
+    /// go of these when it is skipped.
     fn promise(&mut self, to: Ranked, blocks: u32) {
         let scheduler = &*self.scheduler;
         let waits = scheduler.requests[to.idx].phase == Phase::Waiting;

@@ -13,7 +13,7 @@ pub(super) struct RefBlocks {
     tables: BTreeMap<RequestIdx, Vec<u64>>,
     /// Tables that have each block; none for a block in no table.
     holders: BTreeMap<u64, u32>,
-    /// Names of each request's full blocks, and how many of them `publish` has looked at.
+    /// Names of each request's full blocks, and the number that `publish` has looked at.
     names: BTreeMap<RequestIdx, (Vec<BlockName>, usize)>,
     known: BTreeMap<BlockName, u64>,
     /// Known blocks that no table has, by the time since then, the longest first.
@@ -104,8 +104,8 @@ impl RefBlocks {
         self.names[&idx].0.get(block as usize).copied()
     }
 
-    pub(super) fn find(&self, idx: RequestIdx, most: u32) -> u32 {
-        let names = self.names[&idx].0.iter().take(most as usize);
+    pub(super) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
+        let names = self.names[&idx].0.iter().take(max as usize);
         names.take_while(|name| self.known.contains_key(name)).count() as u32
     }
 

@@ -53,12 +53,12 @@ impl Reference {
         if request.phase != Phase::Waiting {
             return (0, request.computed);
         }
-        let cached = self.blocks.find(request.idx, request.most_cached());
+        let cached = self.blocks.find(request.idx, request.max_cached_blocks());
         (cached, cached * BLOCK_TOKENS)
     }
 
-    /// Lets go of the blocks that a request found by name, and cannot enter with. Returns those that
-    /// no other held.
+    /// Lets go of the blocks that a request found by name, and cannot enter with. Returns those
+    /// that no other held.
     fn give_back(&mut self, idx: RequestIdx) -> u32 {
         if self.requests[&idx].phase != Phase::Waiting {
             return 0;

@@ -4,8 +4,8 @@ use super::prefix::{Answer, collect, converse, large, plain, without_counts};
 use super::*;
 use crate::engine::Speculate;
 
-/// Tokens and log probabilities are equal. A prediction may be missing, as a step has one at the most;
-/// those that are there are equal.
+/// Tokens and log probabilities are equal. A prediction may be missing, as a step has one at the
+/// most; those that are there are equal.
 fn assert_equal(answers: Vec<Answer>, expected: &[Answer], what: &str) {
     assert_eq!(answers.len(), expected.len());
     for (mut answer, expected) in without_counts(answers).into_iter().zip(expected) {

@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Names the request's next block. The prompts of a family, of which there are three, begin
+    /// Names the request's next block. The prompts of each of three families begin
     /// with the same blocks: as many as the request's number says.
     fn name_block(&mut self, idx: RequestIdx) {
         let id = self.fast.state(idx).id.0;
@@ -140,7 +140,7 @@ impl World {
         let request = reference.requests.get_mut(&idx).unwrap();
         let is_new = request.phase == Phase::Waiting && !request.started;
         let goes_on =
-            request.cached_tokens / BLOCK_TOKENS == place && place < request.most_cached();
+            request.cached_tokens / BLOCK_TOKENS == place && place < request.max_cached_blocks();
         if is_new && goes_on && reference.blocks.knows(name) {
             request.cached_tokens += BLOCK_TOKENS;
         }
