@@ -241,18 +241,14 @@ impl Scheduler {
         }
     }
 
-    /// Tokens beyond the next one for whose KV the request has room in its blocks: the most that a
-    /// step may compute for it in advance ([`Scheduler::accept`]).
+    /// Tokens beyond those computed for whose KV the request has room in its blocks.
     pub fn room(&self, idx: RequestIdx) -> u32 {
-        let room = self.blocks.held(idx) * BLOCK_TOKENS;
-        room.saturating_sub(self.requests[idx].tokens())
+        self.blocks.held(idx) * BLOCK_TOKENS - self.requests[idx].computed
     }
 
     /// Records that the last plan's step sampled `tokens` more for a request that decoded in it,
-    /// after
-    /// [`Scheduler::advance`]: each from a proposed token that was the one sampled before it. At
-    /// most
-    /// [`Scheduler::room`] before the step.
+    /// after [`Scheduler::advance`]: each from a proposed token that was the one sampled before it.
+    /// At most [`Scheduler::room`].
     pub fn accept(&mut self, idx: RequestIdx, tokens: u32) {
         let step = self.plan.step;
         for _ in 0..tokens {

@@ -245,7 +245,8 @@ impl Speculation {
         let generated = active.generated();
         let decodes = row.sample && row.len == 1 && generated > 0;
         let remaining = (active.request.max_tokens as usize).saturating_sub(generated + 1);
-        let max = self.left.min(room as usize).min(BLOCK_TOKENS - 1).min(remaining);
+        let room = (room as usize).saturating_sub(1).min(BLOCK_TOKENS - 1);
+        let max = self.left.min(room).min(remaining);
         if !decodes || max == 0 {
             return 0;
         }

@@ -55,8 +55,9 @@ fn request(i: u32) -> Request {
 }
 
 /// Answers 40 requests by a simulated clock; one request is cancelled. Returns the log, the mean
-/// latency in seconds, and the engine's preemptions.
-fn run(policy: PolicyKind) -> (String, f64, u64) {
+/// latency in seconds, and the engine's preemptions. `no_prefix_cache`: a simulation of the log has
+/// sizes, and no names of blocks.
+fn run(policy: PolicyKind, no_prefix_cache: bool) -> (String, f64, u64) {
     let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
     let (clock, lines) = (Arc::new(StepClock::new(COST)), Lines::default());
     let config = EngineConfig {
@@ -69,6 +70,7 @@ fn run(policy: PolicyKind) -> (String, f64, u64) {
         queue: QueueConfig { max_requests: 64, ..QueueConfig::default() },
         clock: Some(clock.clone()),
         log: Some(Box::new(lines.clone())),
+        no_prefix_cache,
         ..EngineConfig::default()
     };
     let mut engine = SteppedEngine::new(model, config).expect("builds");
@@ -115,7 +117,7 @@ fn a_recorded_run_replays_to_the_same_decisions_under_every_policy() {
             continue;
         }
         let policy = policy.with_ranking(odd);
-        let (text, latency_s, preemptions) = run(policy);
+        let (text, latency_s, preemptions) = run(policy, false);
         let log = DecisionLog::parse(&text).unwrap_or_else(|error| panic!("{policy}: {error}"));
         assert_eq!((log.header.policy, log.text()), (policy, text), "{policy}");
         let replay = Replay::run(&log).unwrap_or_else(|error| panic!("{policy}: {error}"));
@@ -129,7 +131,7 @@ fn a_recorded_run_replays_to_the_same_decisions_under_every_policy() {
 
 #[test]
 fn a_recorded_run_is_simulated_as_it_ran_and_under_another_policy() {
-    let (text, latency_s, preemptions) = run(PolicyKind::trail(0.8));
+    let (text, latency_s, preemptions) = run(PolicyKind::trail(0.8), true);
     let log = DecisionLog::parse(&text).expect("sound");
     let recording = Replay::run(&log).expect("the same decisions").recording;
     let cost = recording.step_cost();

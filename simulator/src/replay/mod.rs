@@ -183,8 +183,7 @@ impl Replayer {
         let state = self.scheduler.state(idx);
         let rows = &self.scheduler.last_plan().rows;
         let decoded = rows.iter().any(|row| row.idx == idx && row.sample && row.len == 1);
-        // The room before the step was for one more.
-        let max = (self.scheduler.room(idx) + 1).min(state.max_tokens - state.generated);
+        let max = self.scheduler.room(idx).min(state.max_tokens - state.generated);
         match self.is_advanced && decoded && state.resident() && tokens <= max {
             true => Ok(()),
             false => Err(format!("request {} did not get {tokens} tokens more", state.id.0)),

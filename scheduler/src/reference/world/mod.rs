@@ -241,7 +241,7 @@ impl World {
                 continue;
             }
             let length = state.true_length.unwrap_or(state.max_tokens);
-            let room = (self.fast.room(row.idx) + 1).min(length - state.generated.min(length));
+            let room = self.fast.room(row.idx).min(length - state.generated.min(length));
             let tokens = self.rng.below(u64::from(room) + 1) as u32;
             self.fast.accept(row.idx, tokens);
             self.reference.accept(row.idx, tokens);
