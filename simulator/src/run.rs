@@ -79,6 +79,8 @@ pub struct SimulationRun {
     pub swaps_in: u64,
     /// Tokens recomputed after evictions.
     pub recomputed_tokens: u64,
+    /// Prompt tokens whose KV was found in the prefix cache.
+    pub cached_tokens: u64,
     /// Time average of the KV blocks in use, all workers together.
     pub mean_kv_blocks: f64,
     /// Largest number of KV blocks in use on one worker.

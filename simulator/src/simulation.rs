@@ -137,6 +137,7 @@ impl Cluster {
             run.swaps_out += totals.swaps_out;
             run.swaps_in += totals.swaps_in;
             run.recomputed_tokens += totals.recomputed_tokens;
+            run.cached_tokens += totals.cached_tokens;
             run.peak_kv_blocks = run.peak_kv_blocks.max(totals.peak_blocks);
             block_ns += totals.block_ns;
             error = (error.0 + totals.error.0, error.1 + totals.error.1);

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trail_platform::quote::quote;
 
 use crate::job::{Job, Refined};
+use trail_scheduler::{BLOCK_TOKENS, BlockName};
 
 /// One request of a trace file, and its predictions if they were recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +28,10 @@ pub struct Trace {
     /// Predicted remaining tokens, by number of generated ones: one for each output token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Vec<f32>>,
+    /// Names of the prompt's first full KV blocks, of 16 tokens, as numbers (Mooncake's `hash_ids` name
+    /// 512 tokens). Requests share blocks of equal names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Vec<u64>>,
 }
 
 /// A malformed trace file.
@@ -95,6 +101,11 @@ impl Trace {
         if let Some(wrong) = all.copied().find(|tokens| !(0.0..MAX_PREDICTION).contains(tokens)) {
             return Err(format!("a prediction is {wrong:?}: give tokens, 0 or more"));
         }
+        let full = prompt_tokens / BLOCK_TOKENS;
+        if let Some(blocks) = self.blocks.as_ref().filter(|blocks| blocks.len() > full as usize) {
+            let given = blocks.len();
+            return Err(format!("blocks has {given} names: the prompt fills {full} blocks"));
+        }
         match &self.remaining {
             Some(remaining) if remaining.len() != output_tokens as usize => Err(format!(
                 "remaining has {} entries: give one for each of the {output_tokens} output tokens",
@@ -107,6 +118,11 @@ impl Trace {
     /// The line of a trace file, without its line break.
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("numbers and lists of numbers are JSON")
+    }
+
+    fn names(&self) -> Arc<[BlockName]> {
+        let names = self.blocks.iter().flatten();
+        names.map(|&name| BlockName(name.into())).collect()
     }
 
     fn refined(&self) -> Refined {
@@ -123,6 +139,7 @@ impl Trace {
             max_tokens: max_tokens.max(self.output_tokens),
             r: self.r,
             refined: self.refined(),
+            blocks: self.names(),
         }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) struct Totals {
     pub(crate) swaps_out: u64,
     pub(crate) swaps_in: u64,
     pub(crate) recomputed_tokens: u64,
+    pub(crate) cached_tokens: u64,
     /// Sum of KV blocks in use times nanoseconds.
     pub(crate) block_ns: f64,
     pub(crate) peak_blocks: u32,
@@ -189,6 +190,9 @@ impl Worker {
             live.outcome = JobOutcome::begun(job, self.number);
             (live.last_ns, live.longest_gap_ns) = (job.arrival_ns, 0);
             live.refined.clear();
+            for &name in &*job.blocks {
+                self.scheduler.name_block(idx, name);
+            }
         }
         Ok(any)
     }
@@ -210,6 +214,7 @@ impl Worker {
         totals.swaps_out += plan.swap_out.len() as u64;
         totals.swaps_in += plan.swap_in.len() as u64;
         totals.recomputed_tokens += u64::from(plan.recomputed_tokens);
+        totals.cached_tokens += u64::from(plan.prompt_hits);
         totals.peak_blocks = totals.peak_blocks.max(self.scheduler.blocks_used());
     }
 

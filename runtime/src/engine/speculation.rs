@@ -108,8 +108,8 @@ impl Acceptance {
     const PRIOR: f32 = 0.6;
     /// Weight of the newest token in the mean.
     const NEWEST: f32 = 0.15;
-    /// Weight of the prior where a proposal was not tried: after some tens it is.
-    const RETRY: f32 = 0.01;
+    /// Weight of the prior where none was tried: after some tens of tokens one is.
+    const RETRY: f32 = 0.004;
 
     /// Records that of `proposed` tokens the first `accepted` were right.
     pub(super) fn record(&mut self, proposed: u32, accepted: u32) {

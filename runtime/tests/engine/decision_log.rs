@@ -149,7 +149,7 @@ fn a_recorded_run_is_simulated_as_it_ran_and_under_another_policy() {
 
 #[test]
 fn another_policy_and_a_changed_decision_are_found_where_they_differ() {
-    let (text, ..) = run(PolicyKind::Trail(Trail::PAPER));
+    let (text, ..) = run(PolicyKind::Trail(Trail::PAPER), false);
     let log = DecisionLog::parse(&text).expect("sound");
     let mut other = log.clone();
     other.header.policy = PolicyKind::Fcfs;

@@ -87,6 +87,7 @@ impl Replayer {
             LogEvent::NameBlock { id, name } => {
                 let idx = self.live(id)?;
                 self.scheduler.name_block(idx, name);
+                recording.named(id, name);
             }
             LogEvent::ForgetNames { id } => {
                 let idx = self.live(id)?;
@@ -99,6 +100,7 @@ impl Replayer {
                 let idx = self.live(id)?;
                 self.check_accept(idx, tokens)?;
                 self.scheduler.accept(idx, tokens);
+                recording.accepted(id, tokens);
             }
             LogEvent::Predict { id, step, age, remaining, p10, p50, p90 } => {
                 let idx = self.live(id)?;

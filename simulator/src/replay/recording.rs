@@ -12,7 +12,8 @@ use crate::{
 use trail_scheduler::limits::MAX_REQUESTS;
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
-    LogHeader, NewRequest, Plan, RequestId, RequestState, Scheduler, StepCost, StepWork,
+    BLOCK_TOKENS, BlockName, LogHeader, NewRequest, Plan, RequestId, RequestState, Scheduler,
+    StepCost, StepWork,
 };
 
 /// The run that a log recorded.
@@ -35,6 +36,8 @@ pub struct Recording {
 #[derive(Clone, Debug)]
 struct Life {
     request: NewRequest,
+    /// Names of its prompt's blocks.
+    blocks: Vec<BlockName>,
     /// Predicted remaining tokens, by age.
     predictions: Vec<Option<f32>>,
     /// Output tokens of complete steps.
@@ -76,6 +79,7 @@ impl Recording {
         }
         self.lives.push(Life {
             request: *request,
+            blocks: Vec::new(),
             predictions: Vec::new(),
             tokens: 0,
             first_s: 0.0,
@@ -84,6 +88,21 @@ impl Recording {
             ended: None,
         });
         Ok(())
+    }
+
+    pub(super) fn named(&mut self, id: RequestId, name: BlockName) {
+        let life = &mut self.lives[self.by_id[&id]];
+        if life.blocks.len() < (life.request.prompt_tokens / BLOCK_TOKENS) as usize {
+            life.blocks.push(name);
+        }
+    }
+
+    /// The step launched last yielded `tokens` more for a request.
+    pub(super) fn accepted(&mut self, id: RequestId, tokens: u32) {
+        let life = self.by_id[&id];
+        if let Some(step) = self.in_flight.back_mut() {
+            step.sampled.extend((0..tokens).map(|_| life));
+        }
     }
 
     pub(super) fn predicted(&mut self, id: RequestId, age: u32, remaining: f32) {
@@ -238,6 +257,7 @@ impl Life {
             max_tokens,
             r: initial_prediction,
             refined: self.refined(),
+            blocks: self.blocks.as_slice().into(),
         }
     }
 

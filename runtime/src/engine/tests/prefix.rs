@@ -52,8 +52,9 @@ pub(super) fn converse(engine: &Engine, conversations: u32) -> Vec<Answer> {
             history.extend((0..5 + of as u32 % 11).map(|at| (at * 3 + turn + of as u32) % 50));
             let mut request = Request::new(history.clone(), 4 + (of as u32 * 5 + turn) % 23);
             request.sampling.seed = of as u64;
-            request.sampling.temperature = [0.0, 1.0][of % 2];
-            request.sampling.repetition_penalty = [1.0, 1.0, 1.2][of % 3];
+            // The last ones repeat themselves, with errors.
+            request.sampling.temperature = [0.0, 1.0, 0.3][of % 3];
+            request.sampling.repetition_penalty = [1.0, 1.2][of % 2];
             request.sampling.top_logprobs = [0, 3][of % 2];
             request.ignore_eos = true;
             request.true_length = Some(request.max_tokens);
@@ -78,12 +79,12 @@ pub(super) fn without_counts(mut answers: Vec<Answer>) -> Vec<Answer> {
 
 /// An engine that computes every token alone.
 pub(super) fn plain() -> EngineConfig {
-    let speculate = Speculate::Off;
-    EngineConfig { no_prefix_cache: true, speculate, ..large(PolicyKind::Fcfs) }
+    EngineConfig { no_prefix_cache: true, ..large(PolicyKind::Fcfs) }
 }
 
 pub(super) fn large(policy: PolicyKind) -> EngineConfig {
-    EngineConfig { kv_blocks: Some(400), ..config(&model(), policy) }
+    let speculate = Speculate::Off;
+    EngineConfig { kv_blocks: Some(400), speculate, ..config(&model(), policy) }
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn answers_are_those_without_the_cache_under_every_policy() {
                 kv_blocks: Some(kv_blocks),
                 // Policies rank by the probe or by nothing.
                 replays: true,
-                ..config(&model, policy)
+                ..large(policy)
             };
             let engine = engine(&model, config);
             let answers = converse(&engine, 6);

@@ -60,6 +60,7 @@ fn a_repetition_takes_few_steps_and_ends_at_its_length_and_at_a_stop_token() {
     let ends = |speculate, stop: Option<u32>| {
         let engine = engine(&model, EngineConfig { speculate, ..large(PolicyKind::Fcfs) });
         let mut request = Request { ignore_eos: true, ..Request::new(prompt.clone(), 60) };
+        request.sampling.temperature = 0.0;
         request.stop_tokens.extend(stop);
         let answer = collect(&engine.submit(request).unwrap());
         empty(&engine);
