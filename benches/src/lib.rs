@@ -10,6 +10,7 @@ mod barrier;
 mod ceilings;
 mod decode;
 mod decoding;
+mod flips;
 mod gpu;
 mod kernels;
 mod link;
@@ -33,6 +34,7 @@ use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 use ab::AbArgs;
 use accuracy::AccuracyArgs;
 use decode::DecodeArgs;
+use flips::FlipsArgs;
 use kernels::KernelsArgs;
 use load::LoadArgs;
 use model::{BenchModel, BenchModelArgs};
@@ -115,6 +117,8 @@ enum Command {
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
     Serve(ServeArgs),
+    /// Answers under settings that must not matter, against those of each request alone, to the bit
+    Flips(FlipsArgs),
     /// This build against another, by any of these benchmarks: interleaved runs, ratios of figures
     Ab(AbArgs),
 }
@@ -161,6 +165,7 @@ impl Command {
             Command::Swap(args) => (swap::run(args, engine), &[][..]),
             Command::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
             Command::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
+            Command::Flips(args) => return flips::run(args, model, engine),
             Command::Ab(args) => return ab::run(args),
         };
         Ok((BenchReport::new(report?, columns), None))

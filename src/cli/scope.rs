@@ -117,7 +117,9 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
     match path {
         [] | ["serve" | "generate" | "chat"] => ALL.to_vec(),
         ["demo"] => with(OWN_REQUESTS, &[&PROBE, &PREDICTOR, &SHARE, &RANKING]),
-        ["simulate"] => vec![&MODEL, &CONTEXT, &SHARE, &RANKING, &SIZES, &KV_BLOCKS],
+        ["simulate"] => {
+            vec![&MODEL, &CONTEXT, &SHARE, &RANKING, &SIZES, &KV_BLOCKS, &PREFIX_CACHE]
+        }
         ["replay"] | ["bench", "scheduler"] => vec![&POLICY, &SHARE, &RANKING],
         ["theory"] => vec![&SHARE],
         ["inspect"] => vec![&MODEL, &CONTEXT, &PROBE, &KV_DTYPE, &REPACK],
@@ -133,6 +135,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
         ["bench", "sampling"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "accuracy"] => with(FORWARD, &[&CONTEXT]),
         ["bench", "serve"] => with(OWN_REQUESTS, &[&SHARE, &RANKING]),
+        ["bench", "flips"] => vec![&MODEL, &COMPUTE, &ISA, &KV_DTYPE, &REPACK],
         ["bench", "load"] => vec![&MODEL, &DEVICE],
         ["bench", "probe"] => vec![&ISA],
         ["bench", "swap"] => vec![&DEVICE],

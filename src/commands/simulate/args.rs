@@ -217,6 +217,9 @@ impl SimulateArgs {
             Preemption::Auto if self.step_model == "measured" => 0,
             _ => scheduler.num_blocks,
         };
+        if engine.shares_prefixes() && source.names_blocks() {
+            scheduler.cached_blocks = scheduler.num_blocks;
+        }
         scheduler.max_context = source.longest();
         scheduler.validate().map_err(|error| Error::usage(error.to_string()))?;
         let max_gap = engine.max_gap(max_gap);

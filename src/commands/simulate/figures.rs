@@ -43,6 +43,8 @@ pub struct Figures {
     pub swaps_out: u64,
     /// Tokens recomputed after evictions.
     pub recomputed_tokens: u64,
+    /// Prompt tokens found in the prefix cache.
+    pub cached_tokens: u64,
     /// Time average of the KV blocks in use.
     pub mean_kv_blocks: f64,
     /// Most KV blocks in use on one worker.
@@ -73,6 +75,7 @@ impl Figures {
             evictions: run.evictions,
             swaps_out: run.swaps_out,
             recomputed_tokens: run.recomputed_tokens,
+            cached_tokens: run.cached_tokens,
             mean_kv_blocks: run.mean_kv_blocks,
             peak_kv_blocks: run.peak_kv_blocks,
             prediction_mae: run.prediction_mae,

@@ -46,7 +46,8 @@ impl SimulationReport {
         }
         format!(
             "{text}\n{}\nwait: the larger of TTFT and the longest gap between two tokens; recomp.: \
-             tokens recomputed after evictions; KV: blocks in use, time average.\n",
+             tokens recomputed after evictions; cached: prompt \
+             tokens found in the prefix cache; KV: blocks in use, time average.\n",
             table(&self.figures)
         )
     }
@@ -62,7 +63,7 @@ pub fn table(figures: &[Figures]) -> Table {
         .group("wait, s", &["mean", "p99"])
         .group("", &["s/token"])
         .group("", &["tokens/s"])
-        .group("", &["preempt", "evict", "swap", "recomp.", "KV"])
+        .group("", &["preempt", "evict", "swap", "recomp.", "cached", "KV"])
         .group("", &["MAE"])
         .group("FCFS / policy", &["latency", "TTFT", "p99"]);
     let mut lines: Vec<(&str, &str)> = Vec::new();
@@ -104,6 +105,7 @@ fn cells(line: &[&Figures], all: &[Figures]) -> Vec<String> {
         count(|f| f.evictions as f64),
         count(|f| f.swaps_out as f64),
         count(|f| f.recomputed_tokens as f64),
+        count(|f| f.cached_tokens as f64),
         count(|f| f.mean_kv_blocks),
         mae.map_or("-".into(), |mae| format!("{mae:.1}")),
         ratio(|f| f.latency_s.mean),

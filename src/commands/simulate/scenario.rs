@@ -80,6 +80,14 @@ impl RequestSource {
         }
     }
 
+    /// True if the requests' blocks have names, so that some may share them.
+    pub fn names_blocks(&self) -> bool {
+        match self {
+            RequestSource::Synthetic { .. } => false,
+            RequestSource::Trace(jobs) => jobs.iter().any(|job| !job.blocks.is_empty()),
+        }
+    }
+
     /// Name of lengths and predictions.
     pub fn name(&self) -> String {
         match self {
