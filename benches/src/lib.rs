@@ -24,6 +24,7 @@ mod report;
 mod sampling;
 mod scheduler;
 mod serve;
+mod speculation;
 mod steps;
 mod swap;
 mod timeline;
@@ -45,6 +46,7 @@ use report::BenchReport;
 use sampling::SamplingArgs;
 use scheduler::SchedulerArgs;
 use serve::ServeArgs;
+use speculation::SpeculationArgs;
 use steps::StepsArgs;
 use swap::SwapArgs;
 
@@ -117,6 +119,8 @@ enum Command {
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
     Serve(ServeArgs),
+    /// Tokens per second with proposed tokens over those without, on copies and on free answers
+    Speculation(SpeculationArgs),
     /// Answers under settings that must not matter, against those of each request alone, to the bit
     Flips(FlipsArgs),
     /// This build against another, by any of these benchmarks: interleaved runs, ratios of figures
@@ -164,6 +168,9 @@ impl Command {
             Command::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
             Command::Swap(args) => (swap::run(args, engine), &[][..]),
             Command::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
+            Command::Speculation(args) => {
+                (speculation::run(args, model, engine), speculation::COLUMNS)
+            }
             Command::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
             Command::Flips(args) => return flips::run(args, model, engine),
             Command::Ab(args) => return ab::run(args),

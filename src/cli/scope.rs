@@ -135,6 +135,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
         ["bench", "sampling"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "accuracy"] => with(FORWARD, &[&CONTEXT]),
         ["bench", "serve"] => with(OWN_REQUESTS, &[&SHARE, &RANKING]),
+        ["bench", "speculation"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "flips"] => vec![&MODEL, &COMPUTE, &ISA, &KV_DTYPE, &REPACK],
         ["bench", "load"] => vec![&MODEL, &DEVICE],
         ["bench", "probe"] => vec![&ISA],

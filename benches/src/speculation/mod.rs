@@ -1,0 +1,157 @@
+//! `bench speculation`: tokens per second with proposed tokens over those without, on answers that
+//! repeat their prompts (edits of code, quotations, tables as JSON) and on free ones.
+//!
+//! Two engines that differ in nothing else answer each group of prompts in turn, so that both see the
+//! same machine. Answers must be equal.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
+use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
+
+use crate::report::{BenchReport, Column, Group};
+
+/// Options of `bench speculation`.
+#[derive(Args, Clone, Debug)]
+pub struct SpeculationArgs {
+    /// Requests at a time
+    #[arg(long, value_delimiter = ',', default_value = "1,8",
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batches: Vec<u32>,
+    /// Most output tokens of a request
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    tokens: u32,
+    /// Runs of all prompts
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Temperature; 0 is greedy
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+}
+
+pub const COLUMNS: &[Group] = &[
+    Group("", &[Column("batch", "/batch", 0), Column("kind", "/kind", 0)]),
+    Group(
+        "tokens/s",
+        &[
+            Column("off", "/off_tokens_per_s", 1),
+            Column("with", "/tokens_per_s", 1),
+            Column("with / off", "/ratio", 2),
+        ],
+    ),
+    Group(
+        "tokens",
+        &[
+            Column("all", "/tokens", 0),
+            Column("proposed", "/proposed_tokens", 0),
+            Column("accepted", "/accepted_tokens", 0),
+        ],
+    ),
+];
+
+/// A prompt of the file.
+#[derive(Deserialize)]
+struct Prompt {
+    kind: String,
+    prompt: String,
+}
+
+/// Seconds and tokens of one kind of prompts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    off_s: f64,
+    s: f64,
+    tokens: u64,
+    proposed: u64,
+    accepted: u64,
+}
+
+pub fn run(
+    args: &SpeculationArgs,
+    model: &ModelArgs,
+    engine: &EngineArgs,
+) -> Result<serde_json::Value, Error> {
+    let setup = Setup::load(model)?;
+    let mut kinds: BTreeMap<String, Vec<Request>> = BTreeMap::new();
+    for line in include_str!("prompts.jsonl").lines() {
+        let Prompt { kind, prompt } = serde_json::from_str(line).expect("a line of the file");
+        let temperature = args.temperature;
+        let sampling = SamplingParams { temperature, seed: 1, ..SamplingParams::default() };
+        let request = Request::new(setup.user_prompt(&prompt)?, args.tokens);
+        kinds.entry(kind).or_default().push(Request { sampling, ..request });
+    }
+    let mut rows = Vec::new();
+    for &batch in &args.batches {
+        let new = |mode: &str| {
+            let options = [format!("--speculate={mode}"), format!("--max-running={batch}")];
+            let engine = engine.parsed(&[&options[..], &["--no-prefix-cache".into()]].concat())?;
+            setup.engine_with(&engine, PolicyKind::Fcfs, batch as usize, None)
+        };
+        let engines = [new("off")?, new("auto")?];
+        for (kind, requests) in &kinds {
+            let mut sum = Sum::default();
+            for _ in 0..args.rounds {
+                requests
+                    .chunks(batch as usize)
+                    .try_for_each(|of| compare(&engines, of, &mut sum))?;
+            }
+            rows.push(json!({
+                "batch": batch,
+                "kind": kind,
+                "off_tokens_per_s": sum.tokens as f64 / sum.off_s,
+                "tokens_per_s": sum.tokens as f64 / sum.s,
+                "ratio": sum.off_s / sum.s,
+                "tokens": sum.tokens,
+                "proposed_tokens": sum.proposed,
+                "accepted_tokens": sum.accepted,
+            }));
+        }
+    }
+    Ok(json!({ "model": setup.name, "threads": engine.threads(), "rows": rows }))
+}
+
+/// Answers `requests` by each engine.
+fn compare([off, with]: &[Engine; 2], requests: &[Request], sum: &mut Sum) -> Result<(), Error> {
+    let (expected, off_s) = answer(off, requests)?;
+    let before = with.stats();
+    let (answers, s) = answer(with, requests)?;
+    if answers != expected {
+        return Err(Error::failed(
+            "an answer differs with speculation: this is a defect of trail-rt, please report it",
+        ));
+    }
+    let after = with.stats();
+    sum.off_s += off_s;
+    sum.s += s;
+    sum.tokens += answers.iter().map(|answer| answer.len() as u64).sum::<u64>();
+    sum.proposed += after.proposed_tokens - before.proposed_tokens;
+    sum.accepted += after.accepted_tokens - before.accepted_tokens;
+    Ok(())
+}
+
+/// The answers, and the seconds from the first token of any to the last of all.
+fn answer(engine: &Engine, requests: &[Request]) -> Result<(Vec<Vec<u32>>, f64), Error> {
+    let submit = |request: &Request| {
+        let handle = engine.submit(request.clone());
+        handle.map_err(|error| Error::refused("a prompt: ", &error))
+    };
+    let handles = requests.iter().map(submit).collect::<Result<Vec<_>, _>>()?;
+    let mut begin = None;
+    let mut answers = Vec::new();
+    for handle in &handles {
+        let mut tokens = Vec::new();
+        while let Some(event) = handle.recv() {
+            if let Event::Token { id, .. } = event {
+                begin.get_or_insert_with(Instant::now);
+                tokens.push(id);
+            }
+        }
+        answers.push(tokens);
+    }
+    let seconds = begin.map_or(0.0, |begin: Instant| begin.elapsed().as_secs_f64());
+    Ok((answers, seconds))
+}
