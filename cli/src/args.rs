@@ -13,7 +13,6 @@ use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
 use crate::count::{count, count_u32};
 use crate::cpu_args::CpuArgs;
-use crate::error::Error;
 use crate::experimental::Experimental;
 use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
@@ -336,19 +335,6 @@ impl EngineArgs {
         let is_cpu = self.device() == ComputeDevice::Cpu;
         let max_running = self.max_running.or(is_cpu.then_some(THROUGHPUT_RUNNING));
         EngineArgs { max_running, speculate: Speculate::Off, ..self.clone() }
-    }
-
-    /// The same arithmetic with other `options`, as on a command line.
-    pub fn parsed(&self, options: &[String]) -> Result<EngineArgs, Error> {
-        #[derive(clap::Parser)]
-        #[command(no_binary_name = true)]
-        struct Options {
-            #[command(flatten)]
-            engine: EngineArgs,
-        }
-        let parsed = <Options as clap::Parser>::try_parse_from(options);
-        let parsed = parsed.map_err(|error| Error::usage(error.to_string()))?;
-        Ok(EngineArgs { cpu: self.cpu.clone(), ..parsed.engine })
     }
 
     /// True if requests that begin alike share KV blocks.

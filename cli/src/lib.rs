@@ -21,6 +21,7 @@ pub mod machine;
 mod notice;
 mod output;
 pub mod output_file;
+mod parsed_args;
 mod prediction_args;
 mod prediction_files;
 mod progress;

@@ -23,8 +23,8 @@ pub struct Job {
     pub r: Option<f32>,
     /// Predictions of the remaining tokens, one per output token.
     pub refined: Refined,
-    /// Names of the full KV blocks of its prompt, for the prefix cache: the first ones, or all. Equal
-    /// names mean equal tokens up to the end of the block.
+    /// Names of the full KV blocks of its prompt, for the prefix cache: the first ones, or all.
+    /// Equal names mean equal tokens up to the end of the block.
     pub blocks: Arc<[BlockName]>,
 }
 

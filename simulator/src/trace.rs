@@ -28,8 +28,8 @@ pub struct Trace {
     /// Predicted remaining tokens, by number of generated ones: one for each output token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Vec<f32>>,
-    /// Names of the prompt's first full KV blocks, of 16 tokens, as numbers (Mooncake's `hash_ids` name
-    /// 512 tokens). Requests share blocks of equal names.
+    /// Names of the prompt's first full KV blocks, of 16 tokens, as numbers (Mooncake's `hash_ids`
+    /// name 512 tokens). Requests share blocks of equal names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Vec<u64>>,
 }

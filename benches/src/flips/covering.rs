@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use trail_scheduler::rng::Rng;
 
-/// Candidates for a row, of which that with the largest number of new triples is taken.
+/// Candidates for a row: that with the largest number of new triples is taken.
 const CANDIDATES: usize = 40;
 
 /// Three settings with a level each, in order of the settings.
 type Triple = [(usize, usize); 3];
 
-/// Rows for settings with so many `levels`, the same for a seed. About twice the product of the three
-/// largest numbers of levels.
+/// Rows for settings with so many `levels`, the same for a seed. About twice the product of the
+/// three largest numbers of levels.
 pub(super) fn array<const N: usize>(levels: &[usize; N], seed: u64) -> Vec<[usize; N]> {
     let mut rng = Rng::new(seed);
     let mut missing = all_triples(levels);

@@ -1,9 +1,9 @@
 //! `bench flips`: whether an answer depends on anything but its request.
 //!
-//! The same requests are answered under settings that must not matter: threads, company, chunks of
-//! prefill, memory pressure, policy, prefix cache, speculation, order of arrival. Every three levels of
-//! three settings occur together in some run (a covering array of strength 3). Tokens and the bits of
-//! their log-probabilities are compared with those of each request alone.
+//! The same requests are answered under settings that must not matter: threads, other requests,
+//! chunks of prefill, memory pressure, policy, prefix cache, speculation, order of arrival. Every
+//! three levels of three settings occur together in some run (a covering array of strength 3).
+//! Tokens and the bits of their log-probabilities are compared with those of each request alone.
 
 mod covering;
 mod requests;
@@ -104,8 +104,8 @@ impl Found {
     }
 }
 
-/// Answers the requests alone, then under each row of the covering array. The failure, if any, follows
-/// the report.
+/// Answers the requests alone, then under each row of the covering array. The failure, if any,
+/// follows the report.
 pub fn run(
     args: &FlipsArgs,
     model: &ModelArgs,

@@ -20,8 +20,8 @@ const PASSAGE: u64 = 60;
 /// Passages of a long prompt, as far as the context has room.
 const LONG: usize = 12;
 
-/// Chats (greedy), copies of a passage (greedy), sampled answers, and sampled ones to long prompts, in
-/// turn. All begin alike, so that the prefix cache has hits.
+/// Chats (greedy), copies of a passage (greedy), sampled answers, and sampled ones to long prompts,
+/// in turn. All begin alike, so that the prefix cache has hits.
 pub(super) fn requests(args: &FlipsArgs, setup: &Setup) -> Result<Vec<Request>, Error> {
     let text = setup.raw_prompt(TEXT)?;
     let room = setup.model.config.max_context.saturating_sub(args.tokens as usize);

@@ -1,8 +1,8 @@
 //! `bench speculation`: tokens per second with proposed tokens over those without, on answers that
 //! repeat their prompts (edits of code, quotations, tables as JSON) and on free ones.
 //!
-//! Two engines that differ in nothing else answer each group of prompts in turn, so that both see the
-//! same machine. Answers must be equal.
+//! Two engines that differ in nothing else answer each group of prompts in turn, so that both see
+//! the same machine. Answers must be equal.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
 
-use crate::report::{BenchReport, Column, Group};
+use crate::report::{Column, Group};
 
 /// Options of `bench speculation`.
 #[derive(Args, Clone, Debug)]
