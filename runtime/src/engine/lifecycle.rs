@@ -221,12 +221,13 @@ impl Lifecycle {
     /// Records that the step of `sampling` yielded `sent` tokens.
     fn accept(&mut self, sampling: &Sampling, sent: u32, scheduler: &mut LoggedScheduler) {
         let &Sampling { idx, proposed, .. } = sampling;
+        let accepted = sent.saturating_sub(1);
+        let active = self.requests[idx.index()].as_mut().expect("it is live");
+        let last = active.tokens.last().copied().unwrap_or_default();
+        active.acceptance.record(proposed, accepted, last);
         if proposed == 0 {
             return;
         }
-        let accepted = sent.saturating_sub(1);
-        let active = self.requests[idx.index()].as_mut().expect("it got tokens");
-        active.acceptance.record(proposed, accepted);
         active.status.add_accepted(accepted);
         add(&self.counters.proposed_tokens, proposed.into());
         add(&self.counters.accepted_tokens, accepted.into());

@@ -1,0 +1,104 @@
+//! Times of steps by their rows, and the number of proposed tokens that pays.
+
+/// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
+const MAX_ROWS: usize = 96;
+
+/// Mean times of steps without prefill, by their rows, and what more rows gain by them.
+pub(super) struct RowTimes([f32; MAX_ROWS + 1]);
+
+impl RowTimes {
+    /// Weight of the newest step in the mean.
+    const NEWEST: f32 = 0.1;
+    /// Least expected gain: below, the estimates are not good enough.
+    const LEAST_GAIN: f32 = 1.03;
+
+    pub(super) fn new() -> RowTimes {
+        RowTimes([0.0; MAX_ROWS + 1])
+    }
+
+    /// Adds a step of `rows` decode and proposed rows that took `ns`.
+    pub(super) fn record(&mut self, rows: usize, ns: u64) {
+        if let Some(mean) = self.0.get_mut(rows) {
+            let newest = ns as f32;
+            *mean = if *mean == 0.0 { newest } else { *mean + RowTimes::NEWEST * (newest - *mean) };
+        }
+    }
+
+    /// Time of a step of `rows` rows: of the nearest measured ones, on the line through both;
+    /// beyond the largest measured as that one, so that it is tried. `None` before any was
+    /// measured.
+    fn ns(&self, rows: usize) -> Option<f32> {
+        let below = (1..=rows).rev().find(|&at| self.0[at] > 0.0);
+        let above = (rows..=MAX_ROWS).find(|&at| self.0[at] > 0.0);
+        match (below, above) {
+            (Some(low), Some(high)) if low < high => {
+                let share = (rows - low) as f32 / (high - low) as f32;
+                Some(self.0[low] + share * (self.0[high] - self.0[low]))
+            }
+            (at, other) => at.or(other).map(|at| self.0[at]),
+        }
+    }
+
+    /// The number of proposed tokens, at most `max`, by which a step of `rows` rows that yields
+    /// `tokens` yields most per time, and the tokens that they are expected to yield. `right`: the
+    /// probability that a proposed token is right if those before it were.
+    pub(super) fn choose(
+        &self,
+        rows: usize,
+        tokens: f32,
+        right: impl Fn(usize) -> f32,
+        max: usize,
+    ) -> (usize, f32) {
+        let Some(now) = self.ns(rows.min(MAX_ROWS)) else { return (0, 0.0) };
+        let mut best_rate = RowTimes::LEAST_GAIN * tokens / now;
+        let (mut best, mut expected, mut all_right) = ((0, 0.0), 0.0, 1.0);
+        for count in 1..=max.min(MAX_ROWS.saturating_sub(rows)) {
+            all_right *= right(count - 1);
+            expected += all_right;
+            let rate = self.ns(rows + count).map_or(0.0, |ns| (tokens + expected) / ns);
+            if rate > best_rate {
+                (best_rate, best) = (rate, (count, expected));
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(of: impl Fn(usize) -> f32) -> RowTimes {
+        let mut times = RowTimes::new();
+        for rows in 1..=MAX_ROWS {
+            times.record(rows, of(rows) as u64);
+        }
+        times
+    }
+
+    /// Rows that cost nothing are all taken, rows that cost as much as a step none; in between the
+    /// choice is the best of all.
+    #[test]
+    fn the_choice_yields_the_best_rate() {
+        let count = |times: &RowTimes, right: f32| times.choose(1, 1.0, |_| right, 15).0;
+        assert_eq!(count(&times(|_| 1e6), 0.99), 15);
+        assert_eq!(count(&times(|rows| 1e6 * rows as f32), 0.99), 0);
+        let costs = |rows: usize| 1e6 + 2e5 * rows as f32;
+        let rate = |count: usize| {
+            let expected: f32 = (0..=count as i32).map(|power| 0.7f32.powi(power)).sum();
+            expected / costs(1 + count)
+        };
+        let best = (0..=15).max_by(|&a, &b| rate(a).total_cmp(&rate(b))).unwrap();
+        assert_eq!(count(&times(costs), 0.7), best);
+    }
+
+    #[test]
+    fn unmeasured_rows_are_tried() {
+        let mut times = RowTimes::new();
+        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 0, "nothing is known");
+        times.record(1, 1_000_000);
+        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 8);
+        times.record(9, 9_000_000);
+        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 0);
+    }
+}
