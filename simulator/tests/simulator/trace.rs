@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use trail_scheduler::policies::PolicyKind;
-use trail_scheduler::{Preemption, SchedulerConfig};
+use trail_scheduler::{BlockName, Preemption, SchedulerConfig};
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{
     Dataset, Job, JobOutcome, Noise, Simulation, SimulationError, SimulationRun, StepModel,
@@ -57,6 +57,23 @@ fn every_policy_answers_every_request_and_repeats_to_the_bit() {
             assert_eq!(run(&simulation, policy, &jobs), first, "{policy}: two runs differ");
         }
     }
+}
+
+/// Jobs whose prompts have the same first 12 blocks, as a trace says: all but the first compute the
+/// rest alone.
+#[test]
+fn blocks_of_one_name_are_computed_once() {
+    let mut jobs = jobs(40, 2.0, Noise::Demo);
+    for job in &mut jobs {
+        job.prompt_tokens = 200;
+        job.blocks = (0..12).map(BlockName).collect();
+    }
+    let mut shared = simulation(Preemption::Recompute);
+    shared.scheduler.cached_blocks = shared.scheduler.num_blocks;
+    let plain = run(&simulation(Preemption::Recompute), "fcfs", &jobs);
+    let run = run(&shared, "fcfs", &jobs);
+    assert_eq!((run.cached_tokens, plain.cached_tokens), (39 * 12 * 16, 0));
+    assert!(mean(&run, |of| of.ttft_s) < mean(&plain, |of| of.ttft_s));
 }
 
 #[test]
