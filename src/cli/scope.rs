@@ -277,6 +277,8 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "swap"],
     &["bench", "scheduler"],
     &["bench", "serve"],
+    &["bench", "speculation"],
+    &["bench", "flips"],
 ];
 
 #[cfg(test)]
@@ -355,6 +357,7 @@ mod tests {
             "experimental" => "megakernel",
             "isa" => "portable",
             "compute" => "exact",
+            "speculate" => "off",
             "kv_dtype" => "f16",
             "filter" => "bins",
             "initial_length" => "mean",

@@ -41,7 +41,7 @@ fn models_are_listed() {
 
 #[test]
 fn a_completion_streams_as_it_answers() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--speculate", "off"]);
     let body = completion("Count to ten.");
     let whole = server.post(COMPLETIONS, &body);
     assert_eq!(whole["object"], "text_completion");

@@ -10,5 +10,6 @@ mod errors;
 mod gateway;
 mod lifetime;
 mod operation;
+mod reuse;
 mod text;
 mod timeouts;

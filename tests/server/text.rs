@@ -112,7 +112,7 @@ fn further_fields_of_a_message_are_for_the_template() {
 
 #[test]
 fn a_completion_can_repeat_its_prompt() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--speculate", "off"]);
     let body = greedy("Größe: ");
     let plain = server.post(COMPLETIONS, &body);
     let echo = with(body, json!({ "echo": true }));
