@@ -11,7 +11,7 @@ use trail_platform::topology::ranges;
 use trail_probe::Probe;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Pool};
-use trail_runtime::engine::{ComputeDevice, CpuSettings, CudaSettings, EngineConfig};
+use trail_runtime::engine::{ComputeDevice, CpuSettings, CudaSettings, EngineConfig, Speculate};
 use trail_runtime::model::{Dtype, LayerWeights, Model, Tensor, Weights};
 
 /// Most requests of a batch, as in the engine.
@@ -131,6 +131,9 @@ impl BenchModel {
             // Steps are as large as the benchmark asks for.
             max_gap: Some(Duration::ZERO),
             kv_dtype: self.cpu.kv_dtype,
+            // Each repetition computes what the one before did, a token of each request a step.
+            no_prefix_cache: true,
+            speculate: Speculate::Off,
             ..EngineConfig::default()
         }
     }

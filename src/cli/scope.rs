@@ -47,7 +47,7 @@ const QUEUE_MEMORY: Group = Group { heading: "Memory", options: &[], experts: &[
 const KV_BLOCKS: Group =
     Group { heading: "Memory", options: &["kv_blocks", "preemption"], experts: &[] };
 const PREFIX_CACHE: Group =
-    Group { heading: "Memory", options: &["no_prefix_cache"], experts: &[] };
+    Group { heading: "Memory", options: &[], experts: &["no_prefix_cache"] };
 const SPECULATE: Group = Group { heading: "Scheduling", options: &["speculate"], experts: &[] };
 const SWAP: Group = Group { heading: "Memory", options: &["host_kv_gib"], experts: &[] };
 const KV_DTYPE: Group = Group { heading: "Memory", options: &["kv_dtype"], experts: &[] };
