@@ -35,7 +35,7 @@ pub struct Segment {
     /// True if the logits of the last token are computed and sampled.
     pub logits: bool,
     /// Proposed tokens, the last ones: the logits of each, and of the row before them, are computed
-    /// and sampled. Only where [`super::Backend::ahead`] is 0.
+    /// and sampled. Only where [`super::Backend::takes_proposed`].
     pub proposed: u32,
 }
 

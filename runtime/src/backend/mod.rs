@@ -45,6 +45,12 @@ pub trait Backend: Send {
     /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
+    /// True if segments may have proposed tokens ([`Segment::proposed`]). Needs [`Backend::ahead`] 0:
+    /// the next step is planned with the tokens of this one.
+    fn takes_proposed(&self) -> bool {
+        false
+    }
+
     /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.
     fn transfers(&mut self) -> Option<&mut dyn Transfers> {
         None

@@ -46,6 +46,10 @@ impl Backend for CpuBackend {
         0
     }
 
+    fn takes_proposed(&self) -> bool {
+        true
+    }
+
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         match (&self.tap, step.tap) {
             (Some((layers, receiver)), Some(plan)) => {

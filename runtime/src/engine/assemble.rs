@@ -179,14 +179,14 @@ impl EngineConfig {
         (scheduler.cached_blocks > 0).then(BlockNamer::new)
     }
 
-    /// None where a step is launched before the tokens of the last one are known, and where steps
+    /// None where the backend takes no proposed tokens, and where steps
     /// have simulated times.
     fn speculation(
         &self,
         backend: &dyn Backend,
         simulated: Option<StepCost>,
     ) -> Option<Speculation> {
-        let applies = backend.ahead() == 0 && simulated.is_none();
+        let applies = backend.takes_proposed() && simulated.is_none();
         Speculation::new(self.speculate, self.max_rows()).filter(|_| applies)
     }
 
