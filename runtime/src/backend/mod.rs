@@ -45,8 +45,8 @@ pub trait Backend: Send {
     /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
-    /// True if segments may have proposed tokens ([`Segment::proposed`]). Needs [`Backend::ahead`] 0:
-    /// the next step is planned with the tokens of this one.
+    /// True if segments may have proposed tokens ([`Segment::proposed`]). Needs [`Backend::ahead`]
+    /// 0: the next step is planned with the tokens of this one.
     fn takes_proposed(&self) -> bool {
         false
     }

@@ -73,8 +73,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "noise")]
     noise_traces: Option<PathBuf>,
     /// Requests of a trace file, one JSON object a line: id, arrival_s, prompt_tokens,
-    /// output_tokens; r and remaining where predictions were recorded; blocks, names (numbers) of the
-    /// prompt's KV blocks of 16 tokens, where requests share them
+    /// output_tokens; r and remaining where predictions were recorded; blocks, names (numbers) of
+    /// the prompt's KV blocks of 16 tokens, where requests share them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "lengths", "noise_traces"])]
     trace: Option<PathBuf>,
     /// Most output tokens of a request that a policy knows of [default: those of the lengths; of a
