@@ -106,7 +106,8 @@ impl ServerState {
     /// Token ids of a text that an answer is expected to repeat in part: no more of it than an
     /// answer has room for is read.
     pub(crate) fn encode_expected(&self, text: &str) -> Result<Vec<u32>, ApiError> {
-        let bytes = text.floor_char_boundary(self.capacity.saturating_mul(BYTES_OF_TOKEN));
+        let bytes = self.capacity.saturating_mul(BYTES_OF_TOKEN).min(text.len());
+        let bytes = (0..=bytes).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let ids = self.tokenizer.encode(&text[..bytes], false);
         let mut ids =
             ids.map_err(|error| ApiError::invalid_field("prediction", error.to_string()))?;
