@@ -22,7 +22,8 @@ pub(crate) struct Blocks {
     /// of a request's blocks the last one first, since the others are of use without it.
     cached: IndexList<BlockId>,
     max_cached: usize,
-    /// `[block]`: tables that it is in.
+    /// `[block]`: tables that it is in; where no block has a name that is one at the most, and not
+    /// counted.
     holders: Vec<u32>,
     /// Blocks with more than one holder.
     shared: u32,
@@ -99,9 +100,11 @@ impl Blocks {
         let at = idx.index() * self.stride + self.held(idx) as usize;
         self.tables[at] = block;
         self.held[idx.index()] += 1;
-        let holders = &mut self.holders[block as usize];
-        *holders += 1;
-        self.shared += u32::from(*holders == 2);
+        if self.names.is_some() {
+            let holders = &mut self.holders[block as usize];
+            *holders += 1;
+            self.shared += u32::from(*holders == 2);
+        }
     }
 
     /// Frees all blocks of the request.
@@ -123,10 +126,11 @@ impl Blocks {
     }
 
     fn let_go(&mut self, block: BlockId) {
+        let Some(names) = &self.names else { return self.free.push(block) };
         let holders = &mut self.holders[block as usize];
         *holders -= 1;
         match *holders {
-            0 if self.names.as_ref().is_some_and(|names| names.has(block)) => {
+            0 if names.has(block) => {
                 self.cached.push_back(block);
                 if self.cached.len() > self.max_cached {
                     let oldest = self.forget_oldest();
