@@ -18,6 +18,8 @@ impl EngineArgs {
         let parsed = Options::try_parse_from(options);
         let mut engine = parsed.map_err(|error| Error::usage(error.to_string()))?.engine;
         engine.cpu = self.cpu.clone();
+        engine.device = self.device;
+        engine.threads = engine.threads.or(self.threads);
         Ok(engine)
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::notice::notice;
 use crate::output_file::OutputFile;
 
-/// Events between the engine and the writer: seconds of a busy engine, 8 MiB.
+/// Events between the engine and the writer: seconds of a busy engine, 32 MiB.
 const CAPACITY: usize = 1 << 18;
 
 /// Interval at which the writer looks for events, and the most that a crash loses. A waiting writer

@@ -208,7 +208,8 @@ impl RequestState {
     /// the token after it is sampled from its logits. Nor, where it has computed nothing yet, that
     /// of its prompt's last token, with which its first prediction comes.
     pub(crate) fn max_cached_blocks(&self) -> u32 {
-        let known = if self.computed_max == 0 { self.prompt_tokens } else { self.tokens() };
+        let in_prompt = self.computed_max < self.prompt_tokens;
+        let known = if in_prompt { self.prompt_tokens } else { self.tokens() };
         (known - 1) / BLOCK_TOKENS
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct ChoiceOptions {
 pub(crate) struct Choice {
     index: usize,
     is_first: bool,
+    /// Tokens of the answer so far.
+    tokens: u32,
     /// `None` once the answer is complete.
     handle: Option<RequestHandle>,
     wake: Arc<Notify>,
@@ -112,6 +114,7 @@ impl Choice {
         Ok(Choice {
             index,
             is_first,
+            tokens: 0,
             handle,
             wake,
             answer,
@@ -211,6 +214,7 @@ impl Choice {
         self.watch.token();
         self.access.token();
         self.pending.tokens += 1;
+        self.tokens += 1;
         if let (Some(scorer), Some(scored), false) =
             (&mut self.scorer, &mut self.pending.scored, self.answer.is_end(id))
         {
@@ -247,7 +251,8 @@ impl Choice {
     fn end(&mut self, reason: FinishReason) {
         if let Some(handle) = self.handle.take() {
             self.pending.cached_tokens = if self.is_first { handle.cached_tokens() } else { 0 };
-            self.pending.accepted_tokens = handle.accepted_tokens();
+            // The engine may have gone on behind a stop string.
+            self.pending.accepted_tokens = handle.accepted_tokens().min(self.tokens);
         }
         self.pending.finish = Some(reason.name());
         self.watch.end(reason.name());

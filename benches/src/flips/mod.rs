@@ -217,7 +217,7 @@ impl Run<'_> {
     /// The engine of the levels; the plainest one if `alone`.
     fn engine(&self, requests: usize, alone: bool) -> Result<Engine, Error> {
         let blocks = self.longest.div_ceil(trail_scheduler::BLOCK_TOKENS);
-        let mut options: Vec<String> = Vec::new();
+        let mut options = vec!["--device=cpu".to_owned()];
         let mut policy = PolicyKind::Fcfs;
         for (name, level) in self.levels() {
             match (name, level, alone) {

@@ -8,7 +8,7 @@ use super::{CpuForward, Tap};
 impl CpuForward {
     /// Feeds `batch` through the model and appends its keys and values to the KV pool.
     ///
-    /// Returns the logits of the last token of each segment that requests them, in segment order:
+    /// Returns the logits of the sampled rows of all segments, in row order:
     /// `[wanted][vocab]`. The residual stream is published to the receiver of each of `taps` after
     /// its layer.
     ///

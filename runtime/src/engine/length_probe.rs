@@ -8,7 +8,9 @@
 //! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
 //!    the device backend's own. The thread that finishes the last task smooths every row and
 //!    publishes it to its request's [`Cell`].
-//! 3. The engine reads the cells when it plans, and never waits for one.
+//! 3. The engine reads the cells when it plans, and never waits for one. Where a step has proposed
+//!    rows, their predictions are published once it knows which were accepted
+//!    ([`LengthProbe::verify`]).
 //!
 //! Source: TRAIL, sections 3.1 (probe, smoothing) and 3.2 (upper layers run meanwhile).
 

@@ -143,6 +143,10 @@ impl Engine {
         let names =
             namer.map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
         request.cache_salt = Vec::new();
+        // A row of an unknown token cannot be computed.
+        let is_known = |id: &&u32| (**id as usize) < self.admission.vocab_size;
+        let known = request.expected.iter().take_while(is_known).count();
+        request.expected.truncate(known);
         let active = ActiveRequest::new(request, new, names, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());

@@ -38,7 +38,8 @@ pub struct Request {
     pub initial_prediction: Option<f32>,
     /// The client's estimate of the output length, tokens; read by a predictor that asks for it.
     pub length_hint: Option<u32>,
-    /// Tokens that the answer is expected to repeat in part: speculation proposes them too.
+    /// Tokens that the answer is expected to repeat in part: speculation proposes them too, up to
+    /// the first that is not in the vocabulary.
     pub expected: Vec<u32>,
     /// KV blocks of equal tokens are shared with other requests of the same salt. False: none is.
     pub shares_prefix: bool,

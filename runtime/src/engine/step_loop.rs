@@ -297,8 +297,9 @@ impl StepLoop {
         if self.backend.ahead() == 0 {
             self.observe(step);
         }
-        self.lifecycle.finish_ended(&mut self.scheduler, &mut self.swaps);
+        // First, as the log's reader takes the tokens of a step before the ends that they bring.
         self.count_step(step, now_ns);
+        self.lifecycle.finish_ended(&mut self.scheduler, &mut self.swaps);
         self.observer.end(LoopPhase::Send, step, begin);
         if let Some(observer) = &mut self.observer.0 {
             let work = self.in_flight[index].work;

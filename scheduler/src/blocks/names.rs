@@ -25,7 +25,9 @@ impl Hasher for Identity {
     }
 
     fn write_u128(&mut self, name: u128) {
-        self.0 = name as u64 ^ (name >> 64) as u64;
+        // Names of tests and traces are small numbers.
+        let high = ((name >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (name as u64).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ high.rotate_left(32);
     }
 
     fn finish(&self) -> u64 {

@@ -8,6 +8,11 @@ use crate::engine::Speculate;
 /// most; those that are there are equal.
 fn assert_equal(answers: Vec<Answer>, expected: &[Answer], what: &str) {
     assert_eq!(answers.len(), expected.len());
+    for answer in &answers {
+        // One for the prompt and one for each later step, at least.
+        let steps = answer.tokens.len() - answer.accepted_tokens as usize;
+        assert!(answer.predictions.len() >= steps, "{what}: {answer:?}");
+    }
     for (mut answer, expected) in without_counts(answers).into_iter().zip(expected) {
         for (age, bits) in std::mem::take(&mut answer.predictions) {
             assert_eq!(expected.predictions.get(&age), Some(&bits), "{what}, after {age} tokens");
