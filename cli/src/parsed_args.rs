@@ -17,7 +17,7 @@ impl EngineArgs {
     pub fn parsed(&self, options: &[String]) -> Result<EngineArgs, Error> {
         let parsed = Options::try_parse_from(options);
         let mut engine = parsed.map_err(|error| Error::usage(error.to_string()))?.engine;
-        engine.cpu = self.cpu.clone();
+        engine.cpu = self.cpu;
         engine.device = self.device;
         engine.threads = engine.threads.or(self.threads);
         Ok(engine)

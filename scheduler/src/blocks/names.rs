@@ -99,15 +99,15 @@ impl Names {
     pub(super) fn publish(&mut self, idx: RequestIdx, table: &[BlockId]) {
         let [given, published] = self.given[idx.index()];
         let end = (given as usize).min(table.len());
-        for i in published as usize..end {
-            let name = BlockName(self.of_requests[idx.index() * self.stride + i]);
-            let known = *self.blocks.entry(name).or_insert(table[i]);
-            if known != table[i] {
+        for (at, &block) in table.iter().enumerate().take(end).skip(published as usize) {
+            let name = BlockName(self.of_requests[idx.index() * self.stride + at]);
+            let known = *self.blocks.entry(name).or_insert(block);
+            if known != block {
                 // Another block has the name; those after this one would follow on it.
                 break;
             }
-            self.of_blocks[table[i] as usize] = Some(name);
-            self.given[idx.index()][1] = i as u32 + 1;
+            self.of_blocks[block as usize] = Some(name);
+            self.given[idx.index()][1] = at as u32 + 1;
         }
     }
 

@@ -31,10 +31,13 @@ pub(super) enum Breaks {
     SkipsTaps,
 }
 
+/// A step, its plan and batch, and the residual stream.
+type Published = (u64, TapPlan, Batch, Vec<f32>);
+
 /// Hands the activations of a step to the probe during the next step.
 struct DelayedTap {
     probe: Arc<LengthProbe>,
-    held: Mutex<Option<(u64, TapPlan, Batch, Vec<f32>)>>,
+    held: Mutex<Option<Published>>,
 }
 
 impl HiddenSink for DelayedTap {
