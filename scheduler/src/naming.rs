@@ -9,8 +9,8 @@ impl Scheduler {
     /// Names the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output in
     /// one sequence, from its first on. Once a block is computed, another request that has the same
     /// name at the same place shares it instead of computing it again, and it stays known after its
-    /// last holder until its place is needed. No effect where [`SchedulerConfig::cached_blocks`] is
-    /// 0.
+    /// last holder until its place is needed. No effect where
+    /// [`crate::SchedulerConfig::cached_blocks`] is 0.
     pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
         let Some(block) = self.blocks.name_next(idx, name) else { return };
         let request = &mut self.requests[idx];
