@@ -119,7 +119,7 @@ enum Command {
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
     Serve(ServeArgs),
-    /// Tokens per second with proposed tokens over those without, on copies and on free answers
+    /// Tokens per second with draft tokens over those without, on copies and on free answers
     Speculation(SpeculationArgs),
     /// Answers under settings that must not matter, against those of each request alone, to the bit
     Flips(FlipsArgs),

@@ -247,7 +247,7 @@ impl Scheduler {
     }
 
     /// Records that the last plan's step sampled `tokens` more for a request that decoded in it,
-    /// after [`Scheduler::advance`]: each from a proposed token that was the one sampled before it.
+    /// after [`Scheduler::advance`]: each from a draft token that was the one sampled before it.
     /// At most [`Scheduler::room`].
     pub fn accept(&mut self, idx: RequestIdx, tokens: u32) {
         let step = self.plan.step;

@@ -32,7 +32,7 @@ pub(crate) struct Delta {
     pub tokens: u32,
     /// In the last delta of a prompt's first answer: tokens of the prompt that were shared.
     pub cached_tokens: u32,
-    /// In the last delta: tokens of the answer that speculation proposed.
+    /// In the last delta: accepted draft tokens.
     pub accepted_tokens: u32,
     /// Characters of the prompt before the answer.
     pub prompt_chars: usize,

@@ -74,10 +74,10 @@ fn token_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 7] {
             "Requests that shared no KV block, as theirs had the name of another sequence's.",
             stats.name_collisions,
         ),
-        ("trail_proposed_tokens_total", "Tokens that speculation proposed.", stats.proposed_tokens),
+        ("trail_draft_tokens_total", "Draft tokens that speculation proposed.", stats.draft_tokens),
         (
             "trail_accepted_tokens_total",
-            "Proposed tokens that were the sampled ones.",
+            "Draft tokens that were the sampled ones.",
             stats.accepted_tokens,
         ),
     ]

@@ -45,7 +45,7 @@ pub(crate) struct PromptTokens {
 /// Parts of the answers' tokens.
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CompletionTokens {
-    /// Tokens that speculation proposed.
+    /// Accepted draft tokens.
     pub accepted_prediction_tokens: u64,
 }
 

@@ -14,7 +14,7 @@ const NAMES: [(&str, &str); 14] = [
     ("vllm:prompt_tokens_cached_total", "trail_cached_tokens_total"),
     ("vllm:prefix_cache_queries_total", "trail_prompt_tokens_total"),
     ("vllm:prefix_cache_hits_total", "trail_cached_tokens_total"),
-    ("vllm:spec_decode_num_draft_tokens_total", "trail_proposed_tokens_total"),
+    ("vllm:spec_decode_num_draft_tokens_total", "trail_draft_tokens_total"),
     ("vllm:spec_decode_num_accepted_tokens_total", "trail_accepted_tokens_total"),
     ("vllm:generation_tokens_total", "trail_generated_tokens_total"),
     ("vllm:time_to_first_token_seconds", "trail_time_to_first_token_seconds"),

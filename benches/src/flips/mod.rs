@@ -67,7 +67,7 @@ pub const COLUMNS: &[Group] = &[
         &[
             Column("compared", "/positions", 0),
             Column("cached", "/cached_tokens", 0),
-            Column("proposed", "/proposed_tokens", 0),
+            Column("drafted", "/draft_tokens", 0),
             Column("accepted", "/accepted_tokens", 0),
         ],
     ),
@@ -88,7 +88,7 @@ struct Found {
     positions: u64,
     flips: u64,
     cached_tokens: u64,
-    proposed_tokens: u64,
+    draft_tokens: u64,
     accepted_tokens: u64,
     evictions: u64,
 }
@@ -98,7 +98,7 @@ impl Found {
         self.positions += other.positions;
         self.flips += other.flips;
         self.cached_tokens += other.cached_tokens;
-        self.proposed_tokens += other.proposed_tokens;
+        self.draft_tokens += other.draft_tokens;
         self.accepted_tokens += other.accepted_tokens;
         self.evictions += other.evictions;
     }
@@ -164,7 +164,7 @@ fn compare(answers: &[Answer], expected: &[Answer], stats: &Stats) -> Found {
         positions: expected.iter().map(|answer| answer.tokens.len() as u64).sum(),
         flips: pairs.filter(|(answer, expected)| answer != expected).count() as u64,
         cached_tokens: stats.cached_tokens,
-        proposed_tokens: stats.proposed_tokens,
+        draft_tokens: stats.draft_tokens,
         accepted_tokens: stats.accepted_tokens,
         evictions: stats.evictions,
     }

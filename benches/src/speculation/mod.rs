@@ -1,4 +1,4 @@
-//! `bench speculation`: tokens per second with proposed tokens over those without, on answers that
+//! `bench speculation`: tokens per second with draft tokens over those without, on answers that
 //! repeat their prompts (edits of code, quotations, tables as JSON) and on free ones.
 //!
 //! Two engines that differ in nothing else answer each group of prompts in turn, so that both see
@@ -47,7 +47,7 @@ pub const COLUMNS: &[Group] = &[
         "tokens",
         &[
             Column("all", "/tokens", 0),
-            Column("proposed", "/proposed_tokens", 0),
+            Column("drafted", "/draft_tokens", 0),
             Column("accepted", "/accepted_tokens", 0),
         ],
     ),
@@ -66,7 +66,7 @@ struct Sum {
     off_s: f64,
     s: f64,
     tokens: u64,
-    proposed: u64,
+    drafts: u64,
     accepted: u64,
 }
 
@@ -106,7 +106,7 @@ pub fn run(
                 "tokens_per_s": sum.tokens as f64 / sum.s,
                 "ratio": sum.off_s / sum.s,
                 "tokens": sum.tokens,
-                "proposed_tokens": sum.proposed,
+                "draft_tokens": sum.drafts,
                 "accepted_tokens": sum.accepted,
             }));
         }
@@ -128,7 +128,7 @@ fn compare([off, with]: &[Engine; 2], requests: &[Request], sum: &mut Sum) -> Re
     sum.off_s += off_s;
     sum.s += s;
     sum.tokens += answers.iter().map(|answer| answer.len() as u64).sum::<u64>();
-    sum.proposed += after.proposed_tokens - before.proposed_tokens;
+    sum.drafts += after.draft_tokens - before.draft_tokens;
     sum.accepted += after.accepted_tokens - before.accepted_tokens;
     Ok(())
 }

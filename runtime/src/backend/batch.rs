@@ -13,8 +13,8 @@ const _: () = assert!(BLOCK_TOKENS == trail_cpu_kernels::BLOCK_TOKENS);
 /// flight. Occurs only where [`super::Backend::ahead`] is 1; the device substitutes the token.
 pub const PENDING: u32 = u32::MAX;
 
-/// Most proposed tokens of a batch. Those of one segment share the KV block of its first row.
-pub const MAX_PROPOSED: usize = 2 * BLOCK_TOKENS;
+/// Most draft tokens of a batch. Those of one segment share the KV block of its first row.
+pub const MAX_DRAFT_TOKENS: usize = 2 * BLOCK_TOKENS;
 
 /// Consecutive new tokens of one request: a prefill chunk, or a decode token with the tokens that
 /// are proposed to come after it.
@@ -34,16 +34,16 @@ pub struct Segment {
     pub num_blocks: u32,
     /// True if the logits of the last token are computed and sampled.
     pub logits: bool,
-    /// Proposed tokens, the last ones: the logits of each, and of the row before them, are computed
-    /// and sampled. Only where [`super::Backend::takes_proposed`].
-    pub proposed: u32,
+    /// Draft tokens, the last ones: the logits of each, and of the row before them, are computed
+    /// and sampled. Only where [`super::Backend::takes_drafts`].
+    pub drafts: u32,
 }
 
 impl Segment {
     /// The rows whose logits are computed and sampled.
     pub fn sampled_rows(&self) -> Range<u32> {
         let end = self.first_row + self.len;
-        if self.logits { end - 1 - self.proposed..end } else { end..end }
+        if self.logits { end - 1 - self.drafts..end } else { end..end }
     }
 }
 
@@ -93,7 +93,7 @@ impl Batch {
             first_block: self.block_tables.len() as u32,
             num_blocks: blocks.len() as u32,
             logits,
-            proposed: 0,
+            drafts: 0,
         });
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
@@ -102,10 +102,10 @@ impl Batch {
 
     /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of
     /// both.
-    pub fn push_proposed(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32]) {
+    pub fn push_drafts(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32]) {
         self.push(request, start, tokens, blocks, true);
         let segment = self.segments.last_mut().expect("pushed");
-        segment.proposed = segment.len - 1;
+        segment.drafts = segment.len - 1;
     }
 
     /// Appends a decode token whose id is known only to the device so far ([`PENDING`]).

@@ -44,7 +44,7 @@ impl BlockSums {
     }
 
     /// Adds the `rows` `[len, columns]` of `segment`, whose request holds `blocks`, but for those
-    /// of proposed tokens ([`BlockSums::accept`]). Returns the mean over the prompt if they
+    /// of draft tokens ([`BlockSums::accept`]). Returns the mean over the prompt if they
     /// complete it.
     pub(super) fn add(
         &mut self,
@@ -65,7 +65,7 @@ impl BlockSums {
         }
         let (full, last) = (&mut self.full[own.clone()], &mut self.last[own]);
         let mut is_complete = false;
-        let rows = rows.chunks_exact(columns.len()).take((segment.len - segment.proposed) as usize);
+        let rows = rows.chunks_exact(columns.len()).take((segment.len - segment.drafts) as usize);
         for (position, row) in (segment.start..).zip(rows) {
             let at = position as usize % BLOCK_TOKENS;
             if at == 0 {
@@ -126,7 +126,7 @@ impl BlockSums {
     pub(super) fn advance(&mut self, batch: &Batch, plan: &TapPlan) {
         for (segment, key) in batch.segments.iter().zip(&plan.keys) {
             self.next[segment.request as usize] =
-                (key.generation, segment.start + segment.len - segment.proposed);
+                (key.generation, segment.start + segment.len - segment.drafts);
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
             first_block: 0,
             num_blocks,
             logits: false,
-            proposed: 0,
+            drafts: 0,
         }
     }
 

@@ -17,7 +17,7 @@ mod tap;
 mod tap_stage;
 mod transfers;
 
-pub use batch::{BLOCK_TOKENS, Batch, MAX_PROPOSED, PENDING, Segment};
+pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, PENDING, Segment};
 pub use fault::Fault;
 pub use progress::Progress;
 pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
@@ -40,14 +40,14 @@ pub trait Backend: Send {
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault>;
 
     /// Waits for the oldest uncollected step and appends the result of each sampled row
-    /// ([`Segment::sampled_rows`]), in row order. That of a proposed token stands if the token is
+    /// ([`Segment::sampled_rows`]), in row order. That of a draft token stands if the token is
     /// the result of the row before it. Logits that are not finite concern their request alone; the
     /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
-    /// True if segments may have proposed tokens ([`Segment::proposed`]). Needs [`Backend::ahead`]
+    /// True if segments may have draft tokens ([`Segment::drafts`]). Needs [`Backend::ahead`]
     /// 0: the next step is planned with the tokens of this one.
-    fn takes_proposed(&self) -> bool {
+    fn takes_drafts(&self) -> bool {
         false
     }
 

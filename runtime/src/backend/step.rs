@@ -10,7 +10,7 @@ pub struct SamplingInput<'a> {
     /// Prompt token ids, for penalties.
     pub prompt: &'a [u32],
     /// Output token ids that the host knows, for penalties: all but the token of a step in flight,
-    /// and those proposed in this step.
+    /// and the draft tokens of this step.
     pub generated: &'a [u32],
 }
 

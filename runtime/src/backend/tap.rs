@@ -5,7 +5,7 @@
 
 use half::bf16;
 
-use super::{Batch, MAX_PROPOSED};
+use super::{Batch, MAX_DRAFT_TOKENS};
 
 /// Identity of a staged row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub struct TapPlan {
     pub singles: Vec<(u32, u32)>,
     /// `[segments of the batch]`.
     pub keys: Vec<RequestKey>,
-    /// Proposed tokens among the rows: no prediction is published before they are verified.
-    pub proposed: u32,
+    /// Draft tokens among the rows: no prediction is published before they are verified.
+    pub drafts: u32,
 }
 
 /// Properties of a request that [`TapPlan::fill`] needs.
@@ -64,11 +64,11 @@ impl TapPlan {
     /// stage two rows: the mean over the prompt, and the last row of a recompute.
     pub fn with_capacity(segments: usize) -> Self {
         TapPlan {
-            rows: Vec::with_capacity(2 * segments + MAX_PROPOSED),
+            rows: Vec::with_capacity(2 * segments + MAX_DRAFT_TOKENS),
             means: Vec::with_capacity(segments),
-            singles: Vec::with_capacity(segments + MAX_PROPOSED),
+            singles: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             keys: Vec::with_capacity(segments),
-            proposed: 0,
+            drafts: 0,
         }
     }
 
@@ -79,7 +79,7 @@ impl TapPlan {
         self.means.clear();
         self.singles.clear();
         self.keys.clear();
-        self.proposed = 0;
+        self.drafts = 0;
         for segment in &batch.segments {
             let key = key(segment.request);
             self.keys.push(key);
@@ -107,7 +107,7 @@ impl TapPlan {
                     self.rows.push(staged(end - prompt_len - after));
                 }
             }
-            self.proposed += segment.proposed;
+            self.drafts += segment.drafts;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::block_sums::BlockSums;
-use super::{BLOCK_TOKENS, Batch, HiddenSink, MAX_PROPOSED, TapPlan, TapRow};
+use super::{BLOCK_TOKENS, Batch, HiddenSink, MAX_DRAFT_TOKENS, TapPlan, TapRow};
 
 /// The tapped rows of one step, and running sums over the prompts.
 #[derive(Clone, Debug)]
@@ -18,12 +18,12 @@ pub struct TapStage {
     /// `[rows, width]`.
     activations: Vec<f32>,
     sums: BlockSums,
-    proposed: Vec<Proposed>,
+    drafts: Vec<DraftRow>,
 }
 
-/// Place of the row of a proposed token.
+/// Place of the row of a draft token.
 #[derive(Clone, Copy, Debug)]
-struct Proposed {
+struct DraftRow {
     staged: u32,
     position: u32,
     block: u32,
@@ -42,7 +42,7 @@ impl TapStage {
             rows: Vec::with_capacity(max_rows),
             activations: Vec::with_capacity(max_rows * width),
             sums: BlockSums::new(width, requests),
-            proposed: Vec::with_capacity(MAX_PROPOSED),
+            drafts: Vec::with_capacity(MAX_DRAFT_TOKENS),
         }
     }
 
@@ -99,7 +99,7 @@ impl TapStage {
         }
         if at + 1 == self.layers {
             self.sums.advance(batch, plan);
-            self.stage_proposed(batch, plan);
+            self.stage_drafts(batch, plan);
         }
         for &(row, staged) in &plan.singles {
             let (row, staged) = (row as usize * hidden, staged as usize * width + at * hidden);
@@ -107,30 +107,30 @@ impl TapStage {
         }
     }
 
-    /// Records where the rows of proposed tokens are, in the order of the staged rows.
-    fn stage_proposed(&mut self, batch: &Batch, plan: &TapPlan) {
+    /// Records where the rows of draft tokens are, in the order of the staged rows.
+    fn stage_drafts(&mut self, batch: &Batch, plan: &TapPlan) {
         let mut singles = plan.singles.iter().peekable();
-        for segment in batch.segments.iter().filter(|segment| segment.proposed > 0) {
+        for segment in batch.segments.iter().filter(|segment| segment.drafts > 0) {
             for row in segment.sampled_rows().skip(1) {
                 while singles.next_if(|single| single.0 < row).is_some() {}
                 let (_, staged) = singles.peek().expect("sampled rows of an output are staged");
                 let position = segment.start + row - segment.first_row;
                 let block = batch.blocks(segment)[position as usize / BLOCK_TOKENS];
-                self.proposed.push(Proposed { staged: *staged, position, block });
+                self.drafts.push(DraftRow { staged: *staged, position, block });
             }
         }
     }
 
     /// True if predictions from the step's rows must wait for [`TapStage::verify`].
-    pub fn has_proposed(&self) -> bool {
-        !self.proposed.is_empty()
+    pub fn has_drafts(&self) -> bool {
+        !self.drafts.is_empty()
     }
 
-    /// Drops the proposed rows that `is_accepted` rejects; once, after the step's tokens are
+    /// Drops the draft rows that `is_accepted` rejects; once, after the step's tokens are
     /// sampled.
     pub fn verify(&mut self, is_accepted: impl Fn(&TapRow) -> bool) {
-        let TapStage { proposed, rows, activations, sums, width, .. } = self;
-        for Proposed { staged, position, block } in proposed.drain(..) {
+        let TapStage { drafts, rows, activations, sums, width, .. } = self;
+        for DraftRow { staged, position, block } in drafts.drain(..) {
             let row = &rows[staged as usize];
             if is_accepted(row) {
                 let activation = &activations[staged as usize * *width..][..*width];
@@ -144,7 +144,7 @@ impl TapStage {
         self.rows.clear();
         self.rows.extend_from_slice(rows);
         self.activations.clear();
-        self.proposed.clear();
+        self.drafts.clear();
     }
 }
 

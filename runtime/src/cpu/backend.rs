@@ -46,7 +46,7 @@ impl Backend for CpuBackend {
         0
     }
 
-    fn takes_proposed(&self) -> bool {
+    fn takes_drafts(&self) -> bool {
         true
     }
 

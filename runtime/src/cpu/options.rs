@@ -2,7 +2,7 @@
 
 use trail_platform::{Isa, Memory};
 
-use crate::backend::{BLOCK_TOKENS, MAX_PROPOSED};
+use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
 use crate::model::{Dtype, ModelConfig};
 
 use super::compute::Compute;
@@ -79,7 +79,7 @@ impl CpuOptions {
 
     /// Most rows of a batch whose logits are sampled.
     pub fn max_sampled(&self) -> usize {
-        self.max_segments + MAX_PROPOSED
+        self.max_segments + MAX_DRAFT_TOKENS
     }
 
     /// Most splits of a step, each of one KV head.

@@ -11,7 +11,7 @@ use super::CpuForward;
 pub struct Samplers {
     /// Used by one thread each; a lock that nothing else holds.
     workers: Vec<Mutex<Sampler>>,
-    /// The sampled rows of the batch: index of the segment, and proposed tokens after the row.
+    /// The sampled rows of the batch: index of the segment, and draft tokens after the row.
     wanted: Vec<(u32, u32)>,
     /// One for each of `wanted`.
     sampled: Vec<Mutex<Sampled>>,
@@ -31,7 +31,7 @@ impl Samplers {
     }
 
     /// Samples a token for each sampled row of `batch`, the last one that `forward` was fed with,
-    /// and appends them to `out` in the order of the rows. A proposed token is taken for the one
+    /// and appends them to `out` in the order of the rows. A draft token is taken for the one
     /// that was sampled before it: where it was not, the caller drops the result.
     pub fn sample(
         &mut self,

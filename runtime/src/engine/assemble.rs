@@ -27,7 +27,7 @@ use super::stepped::SteppedEngine;
 use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
-use crate::backend::{BLOCK_TOKENS, Backend, Batch, MAX_PROPOSED, Transfers};
+use crate::backend::{BLOCK_TOKENS, Backend, Batch, MAX_DRAFT_TOKENS, Transfers};
 use crate::cpu::KvPool;
 use crate::model::{Dtype, Model};
 
@@ -84,7 +84,7 @@ impl EngineConfig {
             let weights = probe.weights.clone();
             // A segment can tap two rows: the mean over the prompt, and the last row of a
             // recompute.
-            let rows = 2 * segments + MAX_PROPOSED;
+            let rows = 2 * segments + MAX_DRAFT_TOKENS;
             let probe = Arc::new(LengthProbe::new(probe, self.queue.max_requests, rows));
             ProbeParts { probe, weights }
         }))
@@ -131,7 +131,7 @@ impl EngineConfig {
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
             speculation: self.speculation(&*built.backend, cost),
-            sampled: Vec::with_capacity(segments + MAX_PROPOSED),
+            sampled: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,
             is_transferring: false,
@@ -179,14 +179,14 @@ impl EngineConfig {
         (scheduler.cached_blocks > 0).then(BlockNamer::new)
     }
 
-    /// None where the backend takes no proposed tokens, and where steps
+    /// None where the backend takes no draft tokens, and where steps
     /// have simulated times.
     fn speculation(
         &self,
         backend: &dyn Backend,
         simulated: Option<StepCost>,
     ) -> Option<Speculation> {
-        let applies = backend.takes_proposed() && simulated.is_none();
+        let applies = backend.takes_drafts() && simulated.is_none();
         Speculation::new(self.speculate, self.max_rows()).filter(|_| applies)
     }
 

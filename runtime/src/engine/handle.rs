@@ -36,7 +36,7 @@ impl RequestHandle {
         self.status.cached_tokens()
     }
 
-    /// Tokens of the answer so far that speculation proposed.
+    /// Draft tokens that were accepted: part of the answer so far.
     pub fn accepted_tokens(&self) -> u32 {
         self.status.accepted_tokens()
     }

@@ -8,8 +8,8 @@ pub(super) struct Sampling {
     pub(super) idx: RequestIdx,
     /// The engine's number of the request that had the index at launch.
     pub(super) id: u64,
-    /// Tokens proposed for it.
-    pub(super) proposed: u32,
+    /// Its draft tokens.
+    pub(super) drafts: u32,
 }
 
 /// State of a step between its launch and its tokens.
@@ -31,9 +31,9 @@ pub(super) struct InFlightStep {
 }
 
 impl InFlightStep {
-    /// Tokens proposed in it.
-    pub(super) fn proposed(&self) -> u32 {
-        self.sampled.iter().map(|sampling| sampling.proposed).sum()
+    /// Draft tokens in it.
+    pub(super) fn drafts(&self) -> u32 {
+        self.sampled.iter().map(|sampling| sampling.drafts).sum()
     }
 
     /// Room for a step of `segments` segments.

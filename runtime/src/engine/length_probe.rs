@@ -8,7 +8,7 @@
 //! 2. Threads with spare time claim tasks: pool threads that would otherwise wait at a barrier, or
 //!    the device backend's own. The thread that finishes the last task smooths every row and
 //!    publishes it to its request's [`Cell`].
-//! 3. The engine reads the cells when it plans, and never waits for one. Where a step has proposed
+//! 3. The engine reads the cells when it plans, and never waits for one. Where a step has draft
 //!    rows, their predictions are published once it knows which were accepted
 //!    ([`LengthProbe::verify`]).
 //!
@@ -60,7 +60,7 @@ pub struct LengthProbe {
     broken: AtomicBool,
     /// The last step whose predictions were all published.
     done: AtomicU64,
-    /// The last step with proposed rows whose probabilities are there.
+    /// The last step with draft rows whose probabilities are there.
     computed: AtomicU64,
     /// Predictions that contradicted what was believed before.
     surprises: AtomicU64,
@@ -142,7 +142,7 @@ impl LengthProbe {
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let probabilities = &mut posteriors.probabilities[..rows.len() * self.head.bins()];
             self.head.finish_rows(0..rows.len(), &self.partials, probabilities);
-            match stage.has_proposed() {
+            match stage.has_drafts() {
                 true => self.computed.store(stage.step(), Ordering::Release),
                 false => self.publish(&mut posteriors, begun, stage.step(), rows, None, |_| true),
             }
@@ -150,7 +150,7 @@ impl LengthProbe {
         true
     }
 
-    /// Publishes the predictions of `step`, which has proposed rows, without those that
+    /// Publishes the predictions of `step`, which has draft rows, without those that
     /// `is_accepted` rejects. Called once its tokens are sampled.
     pub fn verify(&self, step: u64, is_accepted: impl Fn(&TapRow) -> bool) {
         while self.run_task()

@@ -158,7 +158,7 @@ impl Lifecycle {
         self.requests[idx.index()].as_deref_mut()
     }
 
-    /// Sends the tokens of a collected step: of proposed ones those that were sampled. A request
+    /// Sends the tokens of a collected step: of draft tokens those that were sampled. A request
     /// that ended since its launch gets none; one whose logits were not finite ends without one.
     pub(super) fn send_tokens(
         &mut self,
@@ -168,14 +168,14 @@ impl Lifecycle {
     ) {
         let (mut generated, mut rest) = (0, sampled);
         for sampling in &step.sampled {
-            let (results, others) = rest.split_at(1 + sampling.proposed as usize);
+            let (results, others) = rest.split_at(1 + sampling.drafts as usize);
             rest = others;
             generated += self.send_results(sampling, results, scheduler);
         }
         add(&self.counters.generated_tokens, generated);
     }
 
-    /// Sends the `results` of a request's rows up to the first that is not the token proposed next,
+    /// Sends the `results` of a request's rows up to the first that is not the next draft token,
     /// or ends the answer. Returns the number of tokens.
     fn send_results(
         &mut self,
@@ -183,12 +183,12 @@ impl Lifecycle {
         results: &[Sampled],
         scheduler: &mut LoggedScheduler,
     ) -> u64 {
-        let &Sampling { idx, id, proposed } = sampling;
+        let &Sampling { idx, id, drafts } = sampling;
         let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
         let Some(active) = active else { return 0 };
-        let (mut guesses, count) = ([0; BLOCK_TOKENS], proposed as usize);
+        let (mut draft_ids, count) = ([0; BLOCK_TOKENS], drafts as usize);
         let known = active.tokens.len() - count;
-        guesses[..count].copy_from_slice(&active.tokens[known..]);
+        draft_ids[..count].copy_from_slice(&active.tokens[known..]);
         active.tokens.truncate(known);
         let mut sent = 0;
         for result in results {
@@ -210,7 +210,7 @@ impl Lifecycle {
             let cancelled = active.status.is_cancelled().then_some(FinishReason::Cancelled);
             let reason = active.ends_with(token.id, &self.eos_tokens).or(cancelled);
             self.ended.extend(reason.map(|reason| (idx, reason)));
-            if reason.is_some() || guesses[..count].get(sent as usize - 1) != Some(&token.id) {
+            if reason.is_some() || draft_ids[..count].get(sent as usize - 1) != Some(&token.id) {
                 break;
             }
         }
@@ -220,16 +220,16 @@ impl Lifecycle {
 
     /// Records that the step of `sampling` yielded `sent` tokens.
     fn accept(&mut self, sampling: &Sampling, sent: u32, scheduler: &mut LoggedScheduler) {
-        let &Sampling { idx, proposed, .. } = sampling;
+        let &Sampling { idx, drafts, .. } = sampling;
         let accepted = sent.saturating_sub(1);
         let active = self.requests[idx.index()].as_mut().expect("it is live");
         let last = active.tokens.last().copied().unwrap_or_default();
-        active.acceptance.record(proposed, accepted, last);
-        if proposed == 0 {
+        active.acceptance.record(drafts, accepted, last);
+        if drafts == 0 {
             return;
         }
         active.status.add_accepted(accepted);
-        add(&self.counters.proposed_tokens, proposed.into());
+        add(&self.counters.draft_tokens, drafts.into());
         add(&self.counters.accepted_tokens, accepted.into());
         if accepted > 0 {
             scheduler.accept(idx, accepted);

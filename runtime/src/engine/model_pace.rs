@@ -20,11 +20,11 @@ pub(super) fn prefill_pace(
     }
 }
 
-/// The prefill chunks of `batch`: its segments of several rows, proposed ones aside.
+/// The prefill chunks of `batch`: its segments of several rows, draft rows aside.
 pub(super) fn prefill_work(batch: &Batch) -> PrefillWork {
     let mut work = PrefillWork::default();
     for segment in &batch.segments {
-        work.add(segment.start, segment.len - segment.proposed);
+        work.add(segment.start, segment.len - segment.drafts);
     }
     work
 }

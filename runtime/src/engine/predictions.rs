@@ -91,11 +91,10 @@ impl Predictions {
         }
     }
 
-    /// Lets the probe publish the predictions of a step with proposed tokens: `scheduler` has those
+    /// Lets the probe publish the predictions of a step with draft tokens: `scheduler` has those
     /// that were accepted.
     pub(super) fn verify(&self, number: u64, step: &InFlightStep, scheduler: &Scheduler) {
-        let Some(probe) = self.probe.as_ref().filter(|_| step.predicts && step.proposed() > 0)
-        else {
+        let Some(probe) = self.probe.as_ref().filter(|_| step.predicts && step.drafts() > 0) else {
             return;
         };
         // A row's token is the last but one of those that the request has now, or an earlier one.

@@ -17,7 +17,7 @@ pub(super) struct RequestStatus {
     cancelled: AtomicBool,
     /// Tokens of the prompt that were found in the prefix cache.
     cached_tokens: AtomicU32,
-    /// Proposed tokens that were the sampled ones.
+    /// Draft tokens that were the sampled ones.
     accepted_tokens: AtomicU32,
     /// Set when the engine ends the request.
     finished: OnceLock<FinishReason>,

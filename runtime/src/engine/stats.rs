@@ -27,7 +27,7 @@ pub(super) struct Counters {
     pub(super) braked_steps: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) name_collisions: AtomicU64,
-    pub(super) proposed_tokens: AtomicU64,
+    pub(super) draft_tokens: AtomicU64,
     pub(super) accepted_tokens: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) evictions: AtomicU64,
@@ -128,7 +128,7 @@ impl Counters {
             braked_steps: get(&self.braked_steps),
             cached_tokens: get(&self.cached_tokens),
             name_collisions: get(&self.name_collisions),
-            proposed_tokens: get(&self.proposed_tokens),
+            draft_tokens: get(&self.draft_tokens),
             accepted_tokens: get(&self.accepted_tokens),
             preemptions: get(&self.preemptions),
             evictions: get(&self.evictions),
@@ -184,9 +184,9 @@ pub struct Stats {
     /// Requests that began again without names, as they found another sequence's KV blocks by
     /// theirs.
     pub name_collisions: u64,
-    /// Tokens that speculation proposed.
-    pub proposed_tokens: u64,
-    /// Proposed tokens that were the sampled ones.
+    /// Draft tokens that speculation proposed.
+    pub draft_tokens: u64,
+    /// Draft tokens that were the sampled ones.
     pub accepted_tokens: u64,
     /// Steps in which recomputed tokens braked evictions ([`SchedulerConfig::max_recompute`]).
     ///

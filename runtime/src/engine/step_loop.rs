@@ -56,7 +56,7 @@ pub(super) struct StepLoop {
     pub(super) batch: Batch,
     /// `None` where no KV block is shared.
     pub(super) block_contents: Option<BlockContents>,
-    /// `None` where no token is proposed.
+    /// `None` where there are no draft tokens.
     pub(super) speculation: Option<Speculation>,
     /// Tokens of the step being collected.
     pub(super) sampled: Vec<Sampled>,
@@ -162,17 +162,17 @@ impl StepLoop {
         batch.clear();
         for row in &plan.rows {
             let active = lifecycle.schedule(row.idx, predicts);
-            let proposed = match &mut self.speculation {
+            let drafts = match &mut self.speculation {
                 Some(speculation) => speculation.propose(active, row, scheduler.room(row.idx)),
                 None => 0,
             };
-            let (first, last) = (row.start as usize, (row.start + row.len) as usize + proposed);
+            let (first, last) = (row.start as usize, (row.start + row.len) as usize + drafts);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {
                 Some(tokens) => {
-                    match proposed {
+                    match drafts {
                         0 => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
-                        _ => batch.push_proposed(row.idx.0, row.start, tokens, blocks),
+                        _ => batch.push_drafts(row.idx.0, row.start, tokens, blocks),
                     }
                     if let (Some(contents), Some(names)) = (&mut *block_contents, &active.names) {
                         contents.fill((first, last), names.root(), &active.tokens, blocks);
@@ -266,8 +266,8 @@ impl StepLoop {
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {
-            let (idx, proposed) = (RequestIdx(segment.request), segment.proposed);
-            in_flight.sampled.push(Sampling { idx, id: lifecycle.planned(idx).id, proposed });
+            let (idx, drafts) = (RequestIdx(segment.request), segment.drafts);
+            in_flight.sampled.push(Sampling { idx, id: lifecycle.planned(idx).id, drafts });
         }
         self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
         scheduler.advance();

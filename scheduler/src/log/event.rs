@@ -26,7 +26,7 @@ pub enum LogEvent {
         /// The request.
         id: RequestId,
     },
-    /// The last step sampled more tokens for a request than one: proposed ones were right.
+    /// The last step sampled more tokens for a request than one: draft tokens were accepted.
     Accept {
         /// The request.
         id: RequestId,

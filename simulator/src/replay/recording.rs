@@ -57,9 +57,9 @@ struct Launched {
     work: StepWork,
     /// Requests that get a token, by index in `lives`.
     sampled: Vec<usize>,
-    /// It computed proposed tokens, which no plan has: its time is not that of its work. Steps
-    /// whose proposed tokens were all wrong are not known.
-    has_proposed: bool,
+    /// It computed draft tokens, which no plan has: its time is not that of its work. Steps
+    /// whose draft tokens were all wrong are not known.
+    has_drafts: bool,
 }
 
 impl Recording {
@@ -105,7 +105,7 @@ impl Recording {
         let life = self.by_id[&id];
         if let Some(step) = self.in_flight.back_mut() {
             step.sampled.extend((0..tokens).map(|_| life));
-            step.has_proposed = true;
+            step.has_drafts = true;
         }
     }
 
@@ -135,7 +135,7 @@ impl Recording {
                 sampled.push(self.by_id[&state.id]);
             }
         }
-        self.in_flight.push_back(Launched { step: plan.step, work, sampled, has_proposed: false });
+        self.in_flight.push_back(Launched { step: plan.step, work, sampled, has_drafts: false });
     }
 
     pub(super) fn collected(
@@ -146,7 +146,7 @@ impl Recording {
     ) -> Result<(), String> {
         let launched = self.in_flight.pop_front().filter(|launched| launched.step == step);
         let launched = launched.ok_or_else(|| format!("step {step} is not in flight"))?;
-        if !launched.has_proposed {
+        if !launched.has_drafts {
             self.steps.push((launched.work, (duration_s * 1e9).max(1.0)));
         }
         for at in launched.sampled {

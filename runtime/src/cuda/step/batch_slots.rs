@@ -141,7 +141,7 @@ mod tests {
             first_block: 0,
             num_blocks: 0,
             logits: true,
-            proposed: 0,
+            drafts: 0,
         }
     }
 

@@ -1,6 +1,6 @@
-//! Estimates of the share of proposed tokens that are right.
+//! Estimates of the share of draft tokens that are right.
 
-/// Estimates of the probability that a request's proposed token is right if those before it were,
+/// Estimates of the probability that a request's draft token is right if those before it were,
 /// by the number of tokens before it that are alike.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Acceptance {
@@ -31,15 +31,15 @@ impl Acceptance {
         *mean += Acceptance::NEWEST * (f32::from(u8::from(is_right)) - *mean);
     }
 
-    /// Records that of `proposed` tokens the first `accepted` were right; where none was proposed,
+    /// Records that of `drafts` tokens the first `accepted` were right; where none was proposed,
     /// that `sampled` was the token instead.
-    pub(in crate::engine) fn record(&mut self, proposed: u32, accepted: u32, sampled: u32) {
+    pub(in crate::engine) fn record(&mut self, drafts: u32, accepted: u32, sampled: u32) {
         let Some((length, guess)) = self.guess.take() else { return };
-        if proposed == 0 {
+        if drafts == 0 {
             return self.count(length, guess == sampled);
         }
         (0..accepted as usize).for_each(|at| self.count(length + at, true));
-        if accepted < proposed {
+        if accepted < drafts {
             self.count(length + accepted as usize, false);
         }
     }

@@ -21,17 +21,17 @@ use continuation::Continuation;
 use row_times::RowTimes;
 
 use super::active::ActiveRequest;
-use crate::backend::{BLOCK_TOKENS, MAX_PROPOSED};
+use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
 
 /// Use of speculation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculate {
-    /// As many proposed tokens as pay by the measured times of steps and the request's acceptance.
+    /// As many draft tokens as pay by the measured times of steps and the request's acceptance.
     #[default]
     Auto,
-    /// No proposed tokens.
+    /// No draft tokens.
     Off,
-    /// As many proposed tokens as there is room for, whether they pay or not.
+    /// As many draft tokens as there is room for, whether they pay or not.
     Ngram,
 }
 
@@ -56,7 +56,7 @@ impl FromStr for Speculate {
     }
 }
 
-/// The proposed tokens of an engine's steps.
+/// The draft tokens of an engine's steps.
 pub(super) struct Speculation {
     /// True if they are proposed whether they pay or not.
     always: bool,
@@ -67,7 +67,7 @@ pub(super) struct Speculation {
     rows: usize,
     /// Tokens that it is expected to yield.
     tokens: f32,
-    /// Rows that are left for proposed tokens.
+    /// Rows that are left for draft tokens.
     left: usize,
 }
 
@@ -84,17 +84,17 @@ impl Speculation {
         })
     }
 
-    /// Begins a step with the rows of `plan`. Proposed tokens take what they leave; none where a
+    /// Begins a step with the rows of `plan`. Draft tokens take what they leave; none where a
     /// prefill chunk fills the step.
     pub(super) fn begin(&mut self, plan: &Plan) {
         let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
         self.rows = plan.tokens() as usize;
         self.tokens = plan.rows.len() as f32;
-        let free = self.max_rows.saturating_sub(self.rows).min(MAX_PROPOSED);
+        let free = self.max_rows.saturating_sub(self.rows).min(MAX_DRAFT_TOKENS);
         self.left = if prefills && !self.always { 0 } else { free };
     }
 
-    /// Appends proposed tokens to those of `active`, if its `row` decodes. `room`: tokens for which
+    /// Appends draft tokens to those of `active`, if its `row` decodes. `room`: tokens for which
     /// its KV blocks have room. Returns their number.
     pub(super) fn propose(
         &mut self,
@@ -128,7 +128,7 @@ impl Speculation {
         count
     }
 
-    /// Records that a step of `rows` decode and proposed rows took `ns`.
+    /// Records that a step of `rows` decode and draft rows took `ns`.
     pub(super) fn record(&mut self, rows: usize, ns: u64) {
         self.times.record(rows, ns);
     }

@@ -1,4 +1,4 @@
-//! Times of steps by their rows, and the number of proposed tokens that pays.
+//! Times of steps by their rows, and the number of draft tokens that pays.
 
 /// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
 const MAX_ROWS: usize = 96;
@@ -16,7 +16,7 @@ impl RowTimes {
         RowTimes([0.0; MAX_ROWS + 1])
     }
 
-    /// Adds a step of `rows` decode and proposed rows that took `ns`.
+    /// Adds a step of `rows` decode and draft rows that took `ns`.
     pub(super) fn record(&mut self, rows: usize, ns: u64) {
         if let Some(mean) = self.0.get_mut(rows) {
             let newest = ns as f32;
@@ -39,9 +39,9 @@ impl RowTimes {
         }
     }
 
-    /// The number of proposed tokens, at most `max`, by which a step of `rows` rows that yields
+    /// The number of draft tokens, at most `max`, by which a step of `rows` rows that yields
     /// `tokens` yields most per time, and the tokens that they are expected to yield. `right`: the
-    /// probability that a proposed token is right if those before it were.
+    /// probability that a draft token is right if those before it were.
     pub(super) fn choose(
         &self,
         rows: usize,

@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Some of the requests that decoded get more tokens than one, as proposed ones were right.
+    /// Some of the requests that decoded get more tokens than one, as draft tokens were accepted.
     fn accept(&mut self) {
         let decoded = self.reference.plan.rows.clone().into_iter().filter(|row| row.sample);
         for row in decoded.filter(|row| row.len == 1) {
