@@ -2,7 +2,7 @@
 
 use clap::Parser;
 
-use crate::args::EngineArgs;
+use crate::args::{Device, EngineArgs};
 use crate::error::Error;
 
 #[derive(Parser)]
@@ -18,7 +18,9 @@ impl EngineArgs {
         let parsed = Options::try_parse_from(options);
         let mut engine = parsed.map_err(|error| Error::usage(error.to_string()))?.engine;
         engine.cpu = self.cpu;
-        engine.device = self.device;
+        if engine.device == Device::Auto {
+            engine.device = self.device;
+        }
         engine.threads = engine.threads.or(self.threads);
         Ok(engine)
     }

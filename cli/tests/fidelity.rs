@@ -88,7 +88,7 @@ fn simulate(
             max_tokens: job.request.max_tokens,
             r: predictor.predict(&Prompt::new(&job.request.prompt)).map(|of| of.mean()),
             refined: Refined::Recorded(outcome.predictions.iter().map(|p| p.1).collect()),
-            blocks: [].into(),
+            block_hashes: [].into(),
         })
         .collect();
     let cost = setup.step_cost(None).expect("the bundled step costs");

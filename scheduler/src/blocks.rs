@@ -1,28 +1,28 @@
 //! KV blocks: who holds which, in token order, and which of those without a holder are still known
 //! by their content.
 
-mod names;
+mod hashes;
 
 use crate::index_list::IndexList;
 use crate::limits::blocks_for;
 use crate::request::RequestIdx;
 
-pub use names::BlockName;
-use names::Names;
+pub use hashes::BlockHash;
+use hashes::HashIndex;
 
 /// Index of a KV block in the cache.
 pub type BlockId = u32;
 
 /// One table of block ids per index in one arena, a count of holders per block, and the blocks
-/// without a holder: those without a name, and those that are kept for their content until they are
+/// without a holder: those without a hash, and those that are kept for their content until they are
 /// needed.
 pub(crate) struct Blocks {
     free: Vec<BlockId>,
-    /// Named blocks without a holder, the next to be given away first: least recently held, and
+    /// Hashed blocks without a holder, the next to be given away first: least recently held, and
     /// of a request's blocks the last one first, since the others are of use without it.
     cached: IndexList<BlockId>,
     max_cached: usize,
-    /// `[block]`: tables that it is in; where no block has a name that is one at the most, and not
+    /// `[block]`: tables that it is in; where no block has a hash that is one at the most, and not
     /// counted.
     holders: Vec<u32>,
     /// Blocks with more than one holder.
@@ -33,7 +33,7 @@ pub(crate) struct Blocks {
     /// Capacity of one table: blocks of the longest context.
     stride: usize,
     total: u32,
-    names: Option<Names>,
+    hashes: Option<HashIndex>,
 }
 
 impl Blocks {
@@ -55,11 +55,11 @@ impl Blocks {
             held: vec![0; max_requests as usize],
             stride,
             total: num_blocks,
-            names: (max_cached > 0).then(|| Names::new(num_blocks, max_requests, stride)),
+            hashes: (max_cached > 0).then(|| HashIndex::new(num_blocks, max_requests, stride)),
         }
     }
 
-    /// Blocks without a holder, those with a name included.
+    /// Blocks without a holder, those with a hash included.
     pub(crate) fn free(&self) -> u32 {
         (self.free.len() + self.cached.len()) as u32
     }
@@ -87,11 +87,11 @@ impl Blocks {
         }
     }
 
-    /// Takes the block that was kept longest for its content; its name is forgotten.
+    /// Takes the block that was kept longest for its content; its hash is forgotten.
     fn forget_oldest(&mut self) -> BlockId {
         let block = self.cached.front().expect("as many blocks are free");
         self.cached.remove(block);
-        self.names.as_mut().expect("a cached block has a name").forget(block);
+        self.hashes.as_mut().expect("a cached block has a hash").forget(block);
         block
     }
 
@@ -100,7 +100,7 @@ impl Blocks {
         let at = idx.index() * self.stride + self.held(idx) as usize;
         self.tables[at] = block;
         self.held[idx.index()] += 1;
-        if self.names.is_some() {
+        if self.hashes.is_some() {
             let holders = &mut self.holders[block as usize];
             *holders += 1;
             self.shared += u32::from(*holders == 2);
@@ -120,17 +120,17 @@ impl Blocks {
             self.let_go(self.tables[at]);
         }
         self.held[idx.index()] = kept;
-        if let Some(names) = &mut self.names {
-            names.unpublish(idx, kept);
+        if let Some(hashes) = &mut self.hashes {
+            hashes.unpublish(idx, kept);
         }
     }
 
     fn let_go(&mut self, block: BlockId) {
-        let Some(names) = &self.names else { return self.free.push(block) };
+        let Some(hashes) = &self.hashes else { return self.free.push(block) };
         let holders = &mut self.holders[block as usize];
         *holders -= 1;
         match *holders {
-            0 if names.has(block) => {
+            0 if hashes.has(block) => {
                 self.cached.push_back(block);
                 if self.cached.len() > self.max_cached {
                     let oldest = self.forget_oldest();
@@ -173,15 +173,15 @@ impl Blocks {
 
 /// Blocks by their content.
 impl Blocks {
-    /// Appends the name of the request's next full block, if blocks have names. Returns the place
+    /// Appends the hash of the request's next full block, if blocks have hashes. Returns the place
     /// of the block in its table.
-    pub(crate) fn name_next(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
-        self.names.as_mut()?.push(idx, name)
+    pub(crate) fn push_hash(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
+        self.hashes.as_mut()?.push(idx, hash)
     }
 
-    /// True if a block is known by `name`.
-    pub(crate) fn knows(&self, name: BlockName) -> bool {
-        self.names.as_ref().is_some_and(|names| names.find(name.0).is_some())
+    /// True if a block is known by `hash`.
+    pub(crate) fn knows(&self, hash: BlockHash) -> bool {
+        self.hashes.as_ref().is_some_and(|hashes| hashes.find(hash.0).is_some())
     }
 
     /// Blocks of the request that no other holds.
@@ -193,42 +193,42 @@ impl Blocks {
         self.table(idx).iter().filter(alone).count() as u32
     }
 
-    /// Forgets the names of the request that had the index before.
-    pub(crate) fn clear_names(&mut self, idx: RequestIdx) {
-        if let Some(names) = &mut self.names {
-            names.clear(idx);
+    /// Forgets the hashes of the request that had the index before.
+    pub(crate) fn clear_hashes(&mut self, idx: RequestIdx) {
+        if let Some(hashes) = &mut self.hashes {
+            hashes.clear(idx);
         }
     }
 
-    /// The name of the request's block `block` of its table, if it has one.
-    pub(crate) fn name_at(&self, idx: RequestIdx, block: u32) -> Option<BlockName> {
-        self.names.as_ref()?.of(idx).get(block as usize).map(|&name| BlockName(name))
+    /// The hash of the request's block `block` of its table, if it has one.
+    pub(crate) fn hash_at(&self, idx: RequestIdx, block: u32) -> Option<BlockHash> {
+        self.hashes.as_ref()?.of(idx).get(block as usize).map(|&hash| BlockHash(hash))
     }
 
-    /// Of the request's first `max` blocks, those from the first on that are found by name.
+    /// Of the request's first `max` blocks, those from the first on that are found by hash.
     pub(crate) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
-        let Some(names) = &self.names else { return 0 };
-        let named = names.of(idx).iter().take(max as usize);
-        named.take_while(|&&name| names.find(name).is_some()).count() as u32
+        let Some(hashes) = &self.hashes else { return 0 };
+        let hashed = hashes.of(idx).iter().take(max as usize);
+        hashed.take_while(|&&hash| hashes.find(hash).is_some()).count() as u32
     }
 
     /// Appends the first `count` blocks that [`Blocks::find`] counted to the request's empty table.
     pub(crate) fn share(&mut self, idx: RequestIdx, count: u32) {
         debug_assert!(count == 0 || self.held(idx) == 0, "shared blocks are the first ones");
         for i in 0..count {
-            let names = self.names.as_ref().expect("blocks were found by name");
-            let block = names.find(names.of(idx)[i as usize]).expect("it was found");
+            let hashes = self.hashes.as_ref().expect("blocks were found by hash");
+            let block = hashes.find(hashes.of(idx)[i as usize]).expect("it was found");
             self.cached.remove(block);
             self.hold(idx, block);
         }
     }
 
-    /// Makes the request's first `computed` blocks, whose tokens all have KV, known by name.
+    /// Makes the request's first `computed` blocks, whose tokens all have KV, known by hash.
     pub(crate) fn publish(&mut self, idx: RequestIdx, computed: u32) {
-        let Some(names) = &mut self.names else { return };
+        let Some(hashes) = &mut self.hashes else { return };
         let first = idx.index() * self.stride;
         let held = self.held[idx.index()].min(computed) as usize;
-        names.publish(idx, &self.tables[first..first + held]);
+        hashes.publish(idx, &self.tables[first..first + held]);
     }
 }
 

@@ -55,7 +55,7 @@ pub struct SchedulerConfig {
     /// Growth for which free blocks are required when a request enters the batch from the queue.
     pub reserve: Reserve,
     /// Blocks without a holder that stay known by their content until they are needed
-    /// ([`crate::Scheduler::name_block`]). 0: blocks have no names, and none is shared.
+    /// ([`crate::Scheduler::push_block_hash`]). 0: blocks have no hashes, and none is shared.
     #[serde(default)]
     pub cached_blocks: u32,
     /// Share of a minute's tokens above which recomputed ones brake evictions: only the first

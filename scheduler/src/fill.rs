@@ -255,14 +255,14 @@ impl Fill<'_> {
     /// plan: it waits for that, and the blocks after it, instead of computing them as well.
     fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
         let blocks = &self.scheduler.blocks;
-        let Some(name) = blocks.name_at(idx, cached) else { return false };
+        let Some(hash) = blocks.hash_at(idx, cached) else { return false };
         let end = (cached + 1) * BLOCK_TOKENS;
         if end >= self.scheduler.requests[idx].tokens() {
             // The block of its last token, which it computes in any case.
             return false;
         }
         let mut rows = self.scheduler.plan.rows.iter().filter(|row| row.start < end);
-        rows.any(|row| blocks.name_at(row.idx, cached) == Some(name))
+        rows.any(|row| blocks.hash_at(row.idx, cached) == Some(hash))
     }
 
     /// Rows that the prefill limit leaves to `request` from token `start` on; any number to a

@@ -38,6 +38,7 @@
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod block_sharing;
 mod blocks;
 mod brake;
 mod config;
@@ -47,7 +48,6 @@ mod index_list;
 mod key;
 pub mod limits;
 pub mod log;
-mod naming;
 mod order;
 pub mod plan;
 pub mod policies;
@@ -67,7 +67,7 @@ mod swap_state;
 
 pub use trail_platform::rng;
 
-pub use blocks::{BlockId, BlockName};
+pub use blocks::{BlockHash, BlockId};
 pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use decision::{Action, Decision};
 pub use key::Key;

@@ -37,7 +37,7 @@ pub struct Plan {
     pub swap_in: Vec<RequestIdx>,
     /// Tokens of this step's rows that are recomputed after an eviction.
     pub recomputed_tokens: u32,
-    /// Tokens before the rows of this step that enter it with blocks found by name.
+    /// Tokens before the rows of this step that enter it with blocks found by hash.
     pub cached_tokens: u32,
     /// The part of these that belongs to requests which were never in a plan.
     pub prompt_hits: u32,

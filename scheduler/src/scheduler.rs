@@ -79,7 +79,7 @@ impl Scheduler {
         self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
         let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
-        self.blocks.clear_names(idx);
+        self.blocks.clear_hashes(idx);
         self.policy.on_submitted(&self.requests[idx]);
         self.waiting.insert(idx, self.key(idx));
         Ok(idx)

@@ -70,9 +70,9 @@ fn token_counters(stats: &Stats) -> [(&'static str, &'static str, u64); 7] {
             stats.cached_tokens,
         ),
         (
-            "trail_name_collisions_total",
-            "Requests that shared no KV block, as theirs had the name of another sequence's.",
-            stats.name_collisions,
+            "trail_hash_collisions_total",
+            "Requests that shared no KV block, as theirs had the hash of another sequence's.",
+            stats.hash_collisions,
         ),
         ("trail_draft_tokens_total", "Draft tokens that speculation proposed.", stats.draft_tokens),
         (

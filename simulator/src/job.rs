@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::release::ReleaseWalk;
 use trail_scheduler::limits::MAX_CONTEXT;
-use trail_scheduler::{BlockName, NewRequest, RequestId};
+use trail_scheduler::{BlockHash, NewRequest, RequestId};
 
 /// A request to simulate.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +24,8 @@ pub struct Job {
     /// Predictions of the remaining tokens, one per output token.
     pub refined: Refined,
     /// Names of the full KV blocks of its prompt, for the prefix cache: the first ones, or all.
-    /// Equal names mean equal tokens up to the end of the block.
-    pub blocks: Arc<[BlockName]>,
+    /// Equal hashes mean equal tokens up to the end of the block.
+    pub block_hashes: Arc<[BlockHash]>,
 }
 
 /// The refined predictions of a request: element g is the expected number of remaining tokens after

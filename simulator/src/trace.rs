@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use trail_platform::quote::quote;
 
 use crate::job::{Job, Refined};
-use trail_scheduler::{BLOCK_TOKENS, BlockName};
+use trail_scheduler::{BLOCK_TOKENS, BlockHash};
 
 /// One request of a trace file, and its predictions if they were recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,10 +28,10 @@ pub struct Trace {
     /// Predicted remaining tokens, by number of generated ones: one for each output token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Vec<f32>>,
-    /// Names of the prompt's first full KV blocks, of 16 tokens, as numbers (Mooncake's `hash_ids`
-    /// name 512 tokens). Requests share blocks of equal names.
+    /// Hashes of the prompt's first full KV blocks, of 16 tokens, as numbers (Mooncake's `hash_ids`
+    /// are of 512 tokens). Requests share blocks of equal hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocks: Option<Vec<u64>>,
+    pub block_hashes: Option<Vec<u64>>,
 }
 
 /// A malformed trace file.
@@ -102,9 +102,11 @@ impl Trace {
             return Err(format!("a prediction is {wrong:?}: give tokens, 0 or more"));
         }
         let full = prompt_tokens / BLOCK_TOKENS;
-        if let Some(blocks) = self.blocks.as_ref().filter(|blocks| blocks.len() > full as usize) {
-            let given = blocks.len();
-            return Err(format!("blocks has {given} names: the prompt fills {full} blocks"));
+        if let Some(hashes) =
+            self.block_hashes.as_ref().filter(|hashes| hashes.len() > full as usize)
+        {
+            let given = hashes.len();
+            return Err(format!("block_hashes has {given} hashes: the prompt fills {full} blocks"));
         }
         match &self.remaining {
             Some(remaining) if remaining.len() != output_tokens as usize => Err(format!(
@@ -120,9 +122,9 @@ impl Trace {
         serde_json::to_string(self).expect("numbers and lists of numbers are JSON")
     }
 
-    fn names(&self) -> Arc<[BlockName]> {
-        let names = self.blocks.iter().flatten();
-        names.map(|&name| BlockName(name.into())).collect()
+    fn hashes(&self) -> Arc<[BlockHash]> {
+        let hashes = self.block_hashes.iter().flatten();
+        hashes.map(|&hash| BlockHash(hash.into())).collect()
     }
 
     fn refined(&self) -> Refined {
@@ -139,7 +141,7 @@ impl Trace {
             max_tokens: max_tokens.max(self.output_tokens),
             r: self.r,
             refined: self.refined(),
-            blocks: self.names(),
+            block_hashes: self.hashes(),
         }
     }
 }

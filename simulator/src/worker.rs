@@ -190,8 +190,8 @@ impl Worker {
             live.outcome = JobOutcome::begun(job, self.number);
             (live.last_ns, live.longest_gap_ns) = (job.arrival_ns, 0);
             live.refined.clear();
-            for &name in &*job.blocks {
-                self.scheduler.name_block(idx, name);
+            for &hash in &*job.block_hashes {
+                self.scheduler.push_block_hash(idx, hash);
             }
         }
         Ok(any)

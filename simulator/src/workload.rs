@@ -37,7 +37,7 @@ impl Workload {
                 max_tokens,
                 r: None,
                 refined: Refined::None,
-                blocks: [].into(),
+                block_hashes: [].into(),
             })
             .collect();
         self.noise.predict(&mut jobs, mix(self.seed ^ 1));

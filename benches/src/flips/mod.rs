@@ -33,10 +33,10 @@ pub struct FlipsArgs {
     seed: u64,
 }
 
-/// A setting: the option, and its levels; an empty one leaves it out.
+/// A setting, and its levels.
 type Setting = (&'static str, &'static [&'static str]);
 
-/// The settings. `--kv-blocks` and `--threads` are completed by [`options`].
+/// The settings; [`Run::engine`] makes options of their levels.
 const SETTINGS: [Setting; 8] = [
     ("threads", &["1", "2"]),
     ("max-running", &["1", "4", "16"]),

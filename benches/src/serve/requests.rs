@@ -46,7 +46,7 @@ fn drawn(args: &ServeArgs, id: u64, rng: &mut Rng) -> Predicted {
         max_tokens: cap,
         r: None,
         refined: Refined::None,
-        blocks: [].into(),
+        block_hashes: [].into(),
     }
 }
 

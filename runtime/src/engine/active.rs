@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use trail_scheduler::{BlockName, NewRequest};
+use trail_scheduler::{BlockHash, NewRequest};
 
-use super::block_names::SequenceNames;
+use super::block_hashes::SequenceHashes;
 use super::event::FinishReason;
 use super::event_channel::EventSender;
 use super::queue_permit::QueuePermit;
@@ -29,8 +29,8 @@ pub(super) struct ActiveRequest {
     /// Prompt, then output.
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
-    /// Names of its KV blocks; `None` where it shares none.
-    pub(super) names: Option<SequenceNames>,
+    /// Hashes of its KV blocks; `None` where it shares none.
+    pub(super) hashes: Option<SequenceHashes>,
     pub(super) acceptance: Acceptance,
     /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
@@ -49,18 +49,18 @@ impl ActiveRequest {
     /// Bytes that a waiting `request` holds.
     pub(super) fn bytes(request: &Request) -> usize {
         let predictions = request.predictions.as_ref().map_or(0, |replayed| replayed.len());
-        let names = request.prompt.len() / BLOCK_TOKENS * size_of::<BlockName>();
+        let hashes = request.prompt.len() / BLOCK_TOKENS * size_of::<BlockHash>();
         let words = request.prompt.capacity()
             + request.stop_tokens.capacity()
             + request.expected.capacity()
             + predictions;
-        size_of::<ActiveRequest>() + names + words * size_of::<u32>()
+        size_of::<ActiveRequest>() + hashes + words * size_of::<u32>()
     }
 
     pub(super) fn new(
         mut request: Request,
         new: NewRequest,
-        names: Option<SequenceNames>,
+        hashes: Option<SequenceHashes>,
         status: Arc<RequestStatus>,
         permit: QueuePermit,
         events: EventSender,
@@ -72,7 +72,7 @@ impl ActiveRequest {
             prompt_len,
             tokens,
             new,
-            names,
+            hashes,
             acceptance: Acceptance::default(),
             predictions: Vec::new(),
             predicted_step: 0,

@@ -7,7 +7,7 @@ use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, StepCost};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
-use super::block_names::{BlockContents, BlockNamer};
+use super::block_hashes::{BlockContents, BlockHasher};
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -104,10 +104,10 @@ impl EngineConfig {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
-        let namer = self.namer(scheduler.config());
-        let block_contents = namer.is_some().then(|| BlockContents::new(built.kv_blocks));
+        let hasher = self.hasher(scheduler.config());
+        let block_contents = hasher.is_some().then(|| BlockContents::new(built.kv_blocks));
         let probe = probe.map(|parts| parts.probe);
-        let sums = probe.as_ref().filter(|_| namer.is_some());
+        let sums = probe.as_ref().filter(|_| hasher.is_some());
         sums.inspect(|probe| probe.keep_blocks(built.kv_blocks));
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
@@ -122,7 +122,7 @@ impl EngineConfig {
                 segments,
                 model.config.eos_tokens.clone(),
                 (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
-                namer.clone(),
+                hasher.clone(),
                 (queue.clone(), inbox),
                 counters.clone(),
             ),
@@ -151,7 +151,7 @@ impl EngineConfig {
             max_running: segments,
             kv_blocks: built.kv_blocks,
             admission,
-            namer,
+            hasher,
             queue,
             counters,
             clock,
@@ -171,12 +171,12 @@ impl EngineConfig {
     }
 
     /// `None` where no KV block is shared.
-    fn namer(&mut self, scheduler: &SchedulerConfig) -> Option<BlockNamer> {
+    fn hasher(&mut self, scheduler: &SchedulerConfig) -> Option<BlockHasher> {
         #[cfg(test)]
-        if let Some(namer) = self.namer.take() {
-            return Some(namer);
+        if let Some(hasher) = self.hasher.take() {
+            return Some(hasher);
         }
-        (scheduler.cached_blocks > 0).then(BlockNamer::new)
+        (scheduler.cached_blocks > 0).then(BlockHasher::new)
     }
 
     /// None where the backend takes no draft tokens, and where steps
@@ -191,7 +191,7 @@ impl EngineConfig {
     }
 
     /// Blocks without a holder that are kept for their content. A device samples a step later
-    /// than its tokens are needed for names: none there.
+    /// than its tokens are needed for hashes: none there.
     fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
         if self.no_prefix_cache || built.backend.ahead() > 0 {
             return 0;

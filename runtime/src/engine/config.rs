@@ -10,7 +10,7 @@ use trail_scheduler::{LogSink, SchedulerConfig};
 
 use super::admission::QueueConfig;
 #[cfg(test)]
-use super::block_names::BlockNamer;
+use super::block_hashes::BlockHasher;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
@@ -96,9 +96,9 @@ pub struct EngineConfig {
     pub no_prefix_cache: bool,
     /// Use of speculation. The CPU backend alone has it, and none by a simulated clock.
     pub speculate: Speculate,
-    /// Names of blocks, for tests.
+    /// The hasher of blocks, for tests.
     #[cfg(test)]
-    pub(super) namer: Option<BlockNamer>,
+    pub(super) hasher: Option<BlockHasher>,
     /// Bounds on the requests in the engine at once, and treatment of one beyond them.
     pub queue: QueueConfig,
     /// The engine's clock; default [`super::WallClock`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 
 use super::active::ActiveRequest;
-use super::block_names::{BlockNamer, SequenceNames};
+use super::block_hashes::{BlockHasher, SequenceHashes};
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
 use super::prediction_watch::PredictionWatch;
@@ -26,7 +26,7 @@ pub(super) struct Lifecycle {
     /// `None` where the policy does not rank by the probe.
     watch: Option<PredictionWatch>,
     /// `None` where no KV block is shared.
-    namer: Option<BlockNamer>,
+    hasher: Option<BlockHasher>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
     counters: Arc<Counters>,
@@ -40,7 +40,7 @@ impl Lifecycle {
         segments: usize,
         eos_tokens: Vec<u32>,
         watch: Option<PredictionWatch>,
-        namer: Option<BlockNamer>,
+        hasher: Option<BlockHasher>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
         counters: Arc<Counters>,
     ) -> Lifecycle {
@@ -50,7 +50,7 @@ impl Lifecycle {
             shed_above,
             eos_tokens,
             watch,
-            namer,
+            hasher,
             queue,
             inbox,
             counters,
@@ -120,19 +120,19 @@ impl Lifecycle {
         // `Engine::submit` made the same check, and the queue bounds the number of requests.
         let idx = scheduler.submit(active.new).expect("submit() checked the request");
         active.status.admit(idx.0);
-        for name in active.names.as_mut().map(SequenceNames::take_prompt).unwrap_or_default() {
-            scheduler.name_block(idx, name);
+        for hash in active.hashes.as_mut().map(SequenceHashes::take_prompt).unwrap_or_default() {
+            scheduler.push_block_hash(idx, hash);
         }
         add(&self.counters.prompt_tokens, active.prompt_len as u64);
         self.requests[idx.index()] = Some(active);
     }
 
-    /// Lets the request of the plan at `idx` begin again without names: it found blocks of other
+    /// Lets the request of the plan at `idx` begin again without hashes: it found blocks of other
     /// tokens.
-    pub(super) fn forget_names(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
+    pub(super) fn forget_hashes(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
         let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
-        active.names = None;
-        scheduler.forget_names(idx);
+        active.hashes = None;
+        scheduler.forget_hashes(idx);
     }
 
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
@@ -200,10 +200,10 @@ impl Lifecycle {
                 active.events.alternative(id, logprob);
             }
             active.tokens.push(token.id);
-            let names = active.names.as_mut().zip(self.namer.as_ref());
-            let name = names.and_then(|(names, namer)| names.next(namer, &active.tokens));
-            if let Some(name) = name {
-                scheduler.name_block(idx, name);
+            let hashes = active.hashes.as_mut().zip(self.hasher.as_ref());
+            let hash = hashes.and_then(|(hashes, hasher)| hashes.next(hasher, &active.tokens));
+            if let Some(hash) = hash {
+                scheduler.push_block_hash(idx, hash);
             }
             active.events.token(token.id, token.logprob);
             sent += 1;

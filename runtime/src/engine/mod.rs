@@ -7,7 +7,7 @@
 mod active;
 mod admission;
 mod assemble;
-mod block_names;
+mod block_hashes;
 mod build_backend;
 mod clock;
 mod config;
@@ -72,7 +72,7 @@ pub use trail_scheduler::{StepCost, StepWork};
 use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
-use block_names::{BlockNamer, SequenceNames};
+use block_hashes::{BlockHasher, SequenceHashes};
 use event_channel::event_channel;
 use queue_permit::QueuePermit;
 use request_status::RequestStatus;
@@ -104,7 +104,7 @@ pub struct Engine {
     kv_blocks: usize,
     admission: Admission,
     /// `None` where no KV block is shared.
-    namer: Option<BlockNamer>,
+    hasher: Option<BlockHasher>,
     queue: Arc<SubmitQueue>,
     counters: Arc<Counters>,
     clock: Arc<dyn Clock>,
@@ -139,15 +139,15 @@ impl Engine {
         let status = Arc::new(RequestStatus::new());
         let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
-        let namer = self.namer.as_ref().filter(|_| request.shares_prefix);
-        let names =
-            namer.map(|namer| SequenceNames::new(namer, &request.cache_salt, &request.prompt));
+        let hasher = self.hasher.as_ref().filter(|_| request.shares_prefix);
+        let hashes =
+            hasher.map(|hasher| SequenceHashes::new(hasher, &request.cache_salt, &request.prompt));
         request.cache_salt = Vec::new();
         // A row of an unknown token cannot be computed.
         let is_known = |id: &&u32| (**id as usize) < self.admission.vocab_size;
         let known = request.expected.iter().take_while(is_known).count();
         request.expected.truncate(known);
-        let active = ActiveRequest::new(request, new, names, status.clone(), permit, sender);
+        let active = ActiveRequest::new(request, new, hashes, status.clone(), permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
         Ok(RequestHandle { id, initial_prediction, events, status, queue })

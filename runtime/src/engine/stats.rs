@@ -26,7 +26,7 @@ pub(super) struct Counters {
     pub(super) recomputed_tokens: AtomicU64,
     pub(super) braked_steps: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
-    pub(super) name_collisions: AtomicU64,
+    pub(super) hash_collisions: AtomicU64,
     pub(super) draft_tokens: AtomicU64,
     pub(super) accepted_tokens: AtomicU64,
     pub(super) preemptions: AtomicU64,
@@ -127,7 +127,7 @@ impl Counters {
             recomputed_tokens: get(&self.recomputed_tokens),
             braked_steps: get(&self.braked_steps),
             cached_tokens: get(&self.cached_tokens),
-            name_collisions: get(&self.name_collisions),
+            hash_collisions: get(&self.hash_collisions),
             draft_tokens: get(&self.draft_tokens),
             accepted_tokens: get(&self.accepted_tokens),
             preemptions: get(&self.preemptions),
@@ -181,9 +181,9 @@ pub struct Stats {
     /// Prompt tokens whose KV was found in the prefix cache, when a request first entered the
     /// batch.
     pub cached_tokens: u64,
-    /// Requests that began again without names, as they found another sequence's KV blocks by
+    /// Requests that began again without hashes, as they found another sequence's KV blocks by
     /// theirs.
-    pub name_collisions: u64,
+    pub hash_collisions: u64,
     /// Draft tokens that speculation proposed.
     pub draft_tokens: u64,
     /// Draft tokens that were the sampled ones.

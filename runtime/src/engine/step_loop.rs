@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace, RequestIdx};
 
-use super::block_names::BlockContents;
+use super::block_hashes::BlockContents;
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
@@ -149,7 +149,7 @@ impl StepLoop {
         loop {
             self.scheduler.plan(self.step + 1, self.clock.now_s());
             self.report_preemptions();
-            // A request without names finds none: each is planned again once at the most.
+            // A request without hashes finds none: each is planned again once at the most.
             if self.has_own_blocks() {
                 break;
             }
@@ -174,8 +174,8 @@ impl StepLoop {
                         0 => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
                         _ => batch.push_drafts(row.idx.0, row.start, tokens, blocks),
                     }
-                    if let (Some(contents), Some(names)) = (&mut *block_contents, &active.names) {
-                        contents.fill((first, last), names.root(), &active.tokens, blocks);
+                    if let (Some(contents), Some(hashes)) = (&mut *block_contents, &active.hashes) {
+                        contents.fill((first, last), hashes.root(), &active.tokens, blocks);
                     }
                 }
                 // Sampled by the step in flight: known to the device alone.
@@ -193,8 +193,8 @@ impl StepLoop {
         counters.set_load(scheduler, lifecycle.queue().live());
     }
 
-    /// Compares the blocks that requests of the plan found by name with their tokens. One that
-    /// found those of another sequence, as names collided, begins again and shares none. Returns
+    /// Compares the blocks that requests of the plan found by hash with their tokens. One that
+    /// found those of another sequence, as hashes collided, begins again and shares none. Returns
     /// true if there was none.
     fn has_own_blocks(&mut self) -> bool {
         let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
@@ -206,16 +206,16 @@ impl StepLoop {
         for at in 0..scheduler.last_plan().rows.len() {
             let PlanRow { idx, start, .. } = scheduler.last_plan().rows[at];
             let active = lifecycle.planned(idx);
-            let Some(names) = active.names.as_ref().filter(|_| start % BLOCK_TOKENS as u32 == 0)
+            let Some(hashes) = active.hashes.as_ref().filter(|_| start % BLOCK_TOKENS as u32 == 0)
             else {
                 continue;
             };
             let count = start as usize / BLOCK_TOKENS;
-            if contents.have(count, names.root(), &active.tokens, scheduler.blocks(idx)) {
+            if contents.have(count, hashes.root(), &active.tokens, scheduler.blocks(idx)) {
                 active.status.set_cached(scheduler.state(idx).cached_tokens);
             } else {
-                lifecycle.forget_names(idx, scheduler);
-                add(&counters.name_collisions, 1);
+                lifecycle.forget_hashes(idx, scheduler);
+                add(&counters.hash_collisions, 1);
                 is_sound = false;
             }
         }

@@ -17,11 +17,11 @@ fn blocks_come_and_go_in_order() {
     assert_eq!((blocks.table(RequestIdx(0)), blocks.free()), (&[2, 0][..], 2));
 }
 
-/// Names `count` blocks of a request that has none yet.
-fn name(blocks: &mut Blocks, idx: u32, names: &[u128]) {
-    blocks.clear_names(RequestIdx(idx));
-    for &name in names {
-        blocks.name_next(RequestIdx(idx), BlockName(name)).expect("blocks have names");
+/// Hashes `count` blocks of a request that has none yet.
+fn hash(blocks: &mut Blocks, idx: u32, hashes: &[u128]) {
+    blocks.clear_hashes(RequestIdx(idx));
+    for &hash in hashes {
+        blocks.push_hash(RequestIdx(idx), BlockHash(hash)).expect("blocks have hashes");
     }
 }
 
@@ -29,11 +29,11 @@ fn name(blocks: &mut Blocks, idx: u32, names: &[u128]) {
 fn a_block_is_found_by_name_until_it_is_needed_for_another() {
     let mut blocks = Blocks::new(4, 3, 1024, 8);
     let [first, second, third] = [0, 1, 2].map(RequestIdx);
-    name(&mut blocks, 0, &[10, 11, 12]);
+    hash(&mut blocks, 0, &[10, 11, 12]);
     blocks.grow(first, 3);
     assert_eq!(blocks.find(first, 3), 0, "nothing is computed");
     blocks.publish(first, 2);
-    name(&mut blocks, 1, &[10, 11, 99]);
+    hash(&mut blocks, 1, &[10, 11, 99]);
     assert_eq!((blocks.find(second, 3), blocks.find(second, 1)), (2, 1));
     blocks.share(second, 2);
     assert_eq!(blocks.table(second), &blocks.table(first)[..2]);
@@ -42,7 +42,7 @@ fn a_block_is_found_by_name_until_it_is_needed_for_another() {
     assert_eq!(blocks.used(), 2, "the other still holds them");
     blocks.release(second);
     assert_eq!((blocks.used(), blocks.find(second, 3)), (0, 2), "free, and known");
-    // The two blocks without a name go first, then the later one of the two that have one.
+    // The two blocks without a hash go first, then the later one of the two that have one.
     blocks.grow(third, 3);
     assert_eq!((blocks.table(third), blocks.find(second, 3)), (&[2, 3, 1][..], 1));
     blocks.grow(third, 1);
@@ -53,14 +53,14 @@ fn a_block_is_found_by_name_until_it_is_needed_for_another() {
 fn a_name_has_one_block_and_keeps_it() {
     let mut blocks = Blocks::new(4, 3, 1024, 8);
     for idx in [0, 1] {
-        name(&mut blocks, idx, &[10]);
+        hash(&mut blocks, idx, &[10]);
         blocks.grow(RequestIdx(idx), 1);
         blocks.publish(RequestIdx(idx), 1);
     }
     let kept = blocks.table(RequestIdx(0))[0];
     blocks.release(RequestIdx(1));
     blocks.release(RequestIdx(0));
-    name(&mut blocks, 2, &[10]);
+    hash(&mut blocks, 2, &[10]);
     blocks.share(RequestIdx(2), 1);
     assert_eq!(blocks.table(RequestIdx(2)), [kept]);
 }
@@ -68,10 +68,10 @@ fn a_name_has_one_block_and_keeps_it() {
 #[test]
 fn what_victims_share_comes_free_with_the_last_of_them() {
     let mut blocks = Blocks::new(8, 3, 1024, 8);
-    name(&mut blocks, 0, &[10, 11]);
+    hash(&mut blocks, 0, &[10, 11]);
     blocks.grow(RequestIdx(0), 3);
     blocks.publish(RequestIdx(0), 2);
-    name(&mut blocks, 1, &[10, 11]);
+    hash(&mut blocks, 1, &[10, 11]);
     blocks.share(RequestIdx(1), 2);
     blocks.grow(RequestIdx(1), 1);
     let trial = |blocks: &mut Blocks, order: [u32; 2]| {
@@ -89,7 +89,7 @@ fn what_victims_share_comes_free_with_the_last_of_them() {
 #[test]
 fn no_more_blocks_are_kept_for_their_content_than_asked() {
     let mut blocks = Blocks::new(8, 2, 1024, 2);
-    name(&mut blocks, 0, &[10, 11, 12]);
+    hash(&mut blocks, 0, &[10, 11, 12]);
     blocks.grow(RequestIdx(0), 3);
     blocks.publish(RequestIdx(0), 3);
     blocks.release(RequestIdx(0));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::BlockName;
+use crate::blocks::BlockHash;
 use crate::decision::Decision;
 use crate::prefill_limit::PrefillLimit;
 use crate::request::{NewRequest, RequestId};
@@ -14,15 +14,15 @@ use crate::request::{NewRequest, RequestId};
 pub enum LogEvent {
     /// A request was admitted.
     Submit(NewRequest),
-    /// The next full block of a request's tokens has a name.
-    NameBlock {
+    /// The next full block of a request's tokens has a hash.
+    BlockHash {
         /// The request.
         id: RequestId,
-        /// The name.
-        name: BlockName,
+        /// The hash.
+        hash: BlockHash,
     },
-    /// A request that found blocks of other tokens by name began again without names.
-    ForgetNames {
+    /// A request that found blocks of other tokens by hash began again without hashes.
+    ForgetHashes {
         /// The request.
         id: RequestId,
     },
@@ -136,8 +136,8 @@ impl LogEvent {
             LogEvent::Decision(decision) => step(decision.step),
             LogEvent::PrefillLimit(None)
             | LogEvent::TrustPredictions(_)
-            | LogEvent::NameBlock { .. }
-            | LogEvent::ForgetNames { .. }
+            | LogEvent::BlockHash { .. }
+            | LogEvent::ForgetHashes { .. }
             | LogEvent::Accept { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::event::LogEvent;
 use super::header::LogHeader;
-use crate::blocks::BlockName;
+use crate::blocks::BlockHash;
 use crate::config::ConfigError;
 use crate::plan::Plan;
 use crate::prefill_limit::PrefillLimit;
@@ -62,18 +62,18 @@ impl LoggedScheduler {
         Ok(idx)
     }
 
-    /// [`Scheduler::name_block`].
-    pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
+    /// [`Scheduler::push_block_hash`].
+    pub fn push_block_hash(&mut self, idx: RequestIdx, hash: BlockHash) {
         if self.scheduler.config().cached_blocks > 0 {
-            self.log(LogEvent::NameBlock { id: self.scheduler.state(idx).id, name });
-            self.scheduler.name_block(idx, name);
+            self.log(LogEvent::BlockHash { id: self.scheduler.state(idx).id, hash });
+            self.scheduler.push_block_hash(idx, hash);
         }
     }
 
-    /// [`Scheduler::forget_names`].
-    pub fn forget_names(&mut self, idx: RequestIdx) {
-        self.log(LogEvent::ForgetNames { id: self.scheduler.state(idx).id });
-        self.scheduler.forget_names(idx);
+    /// [`Scheduler::forget_hashes`].
+    pub fn forget_hashes(&mut self, idx: RequestIdx) {
+        self.log(LogEvent::ForgetHashes { id: self.scheduler.state(idx).id });
+        self.scheduler.forget_hashes(idx);
     }
 
     /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.

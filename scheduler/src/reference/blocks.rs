@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::{BlockName, RequestIdx};
+use crate::{BlockHash, RequestIdx};
 
 #[derive(Default)]
 pub(super) struct RefBlocks {
     num_blocks: u32,
-    /// Most blocks of `cached`; 0: names have no effect.
+    /// Most blocks of `cached`; 0: hashes have no effect.
     max_cached: u32,
     next: u64,
     tables: BTreeMap<RequestIdx, Vec<u64>>,
     /// Tables that have each block; none for a block in no table.
     holders: BTreeMap<u64, u32>,
-    /// Names of each request's full blocks, and the number that `publish` has looked at.
-    names: BTreeMap<RequestIdx, (Vec<BlockName>, usize)>,
-    known: BTreeMap<BlockName, u64>,
+    /// Hashes of each request's full blocks, and the number that `publish` has looked at.
+    hashes: BTreeMap<RequestIdx, (Vec<BlockHash>, usize)>,
+    known: BTreeMap<BlockHash, u64>,
     /// Known blocks that no table has, by the time since then, the longest first.
     cached: Vec<u64>,
 }
@@ -78,40 +78,40 @@ impl RefBlocks {
             }
             self.forget_above(self.max_cached);
         }
-        if let Some((_, published)) = self.names.get_mut(&idx) {
+        if let Some((_, published)) = self.hashes.get_mut(&idx) {
             *published = (*published).min(kept as usize);
         }
     }
 
     pub(super) fn submit(&mut self, idx: RequestIdx) {
-        self.names.insert(idx, (Vec::new(), 0));
+        self.hashes.insert(idx, (Vec::new(), 0));
     }
 
-    /// Appends a name, and returns its place.
-    pub(super) fn name_next(&mut self, idx: RequestIdx, name: BlockName) -> Option<u32> {
-        let names = &mut self.names.get_mut(&idx).unwrap().0;
+    /// Appends a hash, and returns its place.
+    pub(super) fn push_hash(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
+        let hashes = &mut self.hashes.get_mut(&idx).unwrap().0;
         (self.max_cached > 0).then(|| {
-            names.push(name);
-            names.len() as u32 - 1
+            hashes.push(hash);
+            hashes.len() as u32 - 1
         })
     }
 
-    pub(super) fn knows(&self, name: BlockName) -> bool {
-        self.known.contains_key(&name)
+    pub(super) fn knows(&self, hash: BlockHash) -> bool {
+        self.known.contains_key(&hash)
     }
 
-    pub(super) fn name(&self, idx: RequestIdx, block: u32) -> Option<BlockName> {
-        self.names[&idx].0.get(block as usize).copied()
+    pub(super) fn hash(&self, idx: RequestIdx, block: u32) -> Option<BlockHash> {
+        self.hashes[&idx].0.get(block as usize).copied()
     }
 
     pub(super) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
-        let names = self.names[&idx].0.iter().take(max as usize);
-        names.take_while(|name| self.known.contains_key(name)).count() as u32
+        let hashes = self.hashes[&idx].0.iter().take(max as usize);
+        hashes.take_while(|hash| self.known.contains_key(hash)).count() as u32
     }
 
     pub(super) fn share(&mut self, idx: RequestIdx, count: u32) {
         for at in 0..count as usize {
-            let block = self.known[&self.names[&idx].0[at]];
+            let block = self.known[&self.hashes[&idx].0[at]];
             self.cached.retain(|cached| *cached != block);
             self.hold(idx, block);
         }
@@ -119,10 +119,10 @@ impl RefBlocks {
 
     pub(super) fn publish(&mut self, idx: RequestIdx, computed: u32) {
         let table = self.tables.get(&idx).map_or(&[][..], |table| table);
-        let (names, published) = self.names.get_mut(&idx).unwrap();
-        let end = names.len().min(table.len()).min(computed as usize);
+        let (hashes, published) = self.hashes.get_mut(&idx).unwrap();
+        let end = hashes.len().min(table.len()).min(computed as usize);
         for at in *published..end {
-            if *self.known.entry(names[at]).or_insert(table[at]) != table[at] {
+            if *self.known.entry(hashes[at]).or_insert(table[at]) != table[at] {
                 break;
             }
             *published = at + 1;

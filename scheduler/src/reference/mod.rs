@@ -48,7 +48,7 @@ impl Reference {
         self.config.num_blocks - self.blocks.used()
     }
 
-    /// Blocks that `request` finds by name if it has no KV, and the first token to compute.
+    /// Blocks that `request` finds by hash if it has no KV, and the first token to compute.
     fn begin_at(&self, request: &RequestState) -> (u32, u32) {
         if request.phase != Phase::Waiting {
             return (0, request.computed);
@@ -57,7 +57,7 @@ impl Reference {
         (cached, cached * BLOCK_TOKENS)
     }
 
-    /// Lets go of the blocks that a request found by name, and cannot enter with. Returns those
+    /// Lets go of the blocks that a request found by hash, and cannot enter with. Returns those
     /// that no other held.
     fn give_back(&mut self, idx: RequestIdx) -> u32 {
         if self.requests[&idx].phase != Phase::Waiting {
@@ -357,8 +357,8 @@ impl Reference {
         if request.phase != Phase::Waiting || (cached + 1) * BLOCK_TOKENS >= request.tokens() {
             return false;
         }
-        let name = |idx| self.blocks.name(idx, cached);
+        let hash = |idx| self.blocks.hash(idx, cached);
         let mut rows = self.plan.rows.iter().filter(|row| row.start / BLOCK_TOKENS <= cached);
-        name(idx).is_some() && rows.any(|row| name(row.idx) == name(idx))
+        hash(idx).is_some() && rows.any(|row| hash(row.idx) == hash(idx))
     }
 }

@@ -84,17 +84,17 @@ impl Replayer {
                 self.submit(request)?;
                 recording.submitted(&request)?;
             }
-            LogEvent::NameBlock { id, name } => {
+            LogEvent::BlockHash { id, hash } => {
                 let idx = self.live(id)?;
-                self.scheduler.name_block(idx, name);
-                recording.named(id, name);
+                self.scheduler.push_block_hash(idx, hash);
+                recording.hashed(id, hash);
             }
-            LogEvent::ForgetNames { id } => {
+            LogEvent::ForgetHashes { id } => {
                 let idx = self.live(id)?;
                 if !self.scheduler.state(idx).planned {
                     return Err(format!("request {} is not in the plan", id.0));
                 }
-                self.scheduler.forget_names(idx);
+                self.scheduler.forget_hashes(idx);
             }
             LogEvent::Accept { id, tokens } => {
                 let idx = self.live(id)?;

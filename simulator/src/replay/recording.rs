@@ -12,7 +12,7 @@ use crate::{
 use trail_scheduler::limits::MAX_REQUESTS;
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
-    BLOCK_TOKENS, BlockName, LogHeader, NewRequest, Plan, RequestId, RequestState, Scheduler,
+    BLOCK_TOKENS, BlockHash, LogHeader, NewRequest, Plan, RequestId, RequestState, Scheduler,
     StepCost, StepWork,
 };
 
@@ -36,8 +36,8 @@ pub struct Recording {
 #[derive(Clone, Debug)]
 struct Life {
     request: NewRequest,
-    /// Names of its prompt's blocks.
-    blocks: Vec<BlockName>,
+    /// Hashes of its prompt's blocks.
+    block_hashes: Vec<BlockHash>,
     /// Predicted remaining tokens, by age.
     predictions: Vec<Option<f32>>,
     /// Output tokens of complete steps.
@@ -82,7 +82,7 @@ impl Recording {
         }
         self.lives.push(Life {
             request: *request,
-            blocks: Vec::new(),
+            block_hashes: Vec::new(),
             predictions: Vec::new(),
             tokens: 0,
             first_s: 0.0,
@@ -93,10 +93,10 @@ impl Recording {
         Ok(())
     }
 
-    pub(super) fn named(&mut self, id: RequestId, name: BlockName) {
+    pub(super) fn hashed(&mut self, id: RequestId, hash: BlockHash) {
         let life = &mut self.lives[self.by_id[&id]];
-        if life.blocks.len() < (life.request.prompt_tokens / BLOCK_TOKENS) as usize {
-            life.blocks.push(name);
+        if life.block_hashes.len() < (life.request.prompt_tokens / BLOCK_TOKENS) as usize {
+            life.block_hashes.push(hash);
         }
     }
 
@@ -263,7 +263,7 @@ impl Life {
             max_tokens,
             r: initial_prediction,
             refined: self.refined(),
-            blocks: self.blocks.as_slice().into(),
+            block_hashes: self.block_hashes.as_slice().into(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use trail_scheduler::policies::PolicyKind;
-use trail_scheduler::{BlockName, Preemption, SchedulerConfig};
+use trail_scheduler::{BlockHash, Preemption, SchedulerConfig};
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{
     Dataset, Job, JobOutcome, Noise, Simulation, SimulationError, SimulationRun, StepModel,
@@ -62,11 +62,11 @@ fn every_policy_answers_every_request_and_repeats_to_the_bit() {
 /// Jobs whose prompts have the same first 12 blocks, as a trace says: all but the first compute the
 /// rest alone.
 #[test]
-fn blocks_of_one_name_are_computed_once() {
+fn blocks_of_one_hash_are_computed_once() {
     let mut jobs = jobs(40, 2.0, Noise::Demo);
     for job in &mut jobs {
         job.prompt_tokens = 200;
-        job.blocks = (0..12).map(BlockName).collect();
+        job.block_hashes = (0..12).map(BlockHash).collect();
     }
     let mut shared = simulation(Preemption::Recompute);
     shared.scheduler.cached_blocks = shared.scheduler.num_blocks;

@@ -28,7 +28,7 @@ pub fn write(
             r: predicted.map(|tokens| tokens.clamp(1.0, max)),
             // By the wall clock some predictions come too late to be recorded one by one.
             remaining: Some(remaining).filter(|all| all.len() == outcome.tokens.len()),
-            blocks: None,
+            block_hashes: None,
         };
         text += &trace.line();
         text += "\n";

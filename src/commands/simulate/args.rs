@@ -73,7 +73,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "noise")]
     noise_traces: Option<PathBuf>,
     /// Requests of a trace file, one JSON object a line: id, arrival_s, prompt_tokens,
-    /// output_tokens; r and remaining where predictions were recorded; blocks, names (numbers) of
+    /// output_tokens; r and remaining where predictions were recorded; block_hashes (numbers) of
     /// the prompt's KV blocks of 16 tokens, where requests share them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "lengths", "noise_traces"])]
     trace: Option<PathBuf>,
@@ -218,7 +218,7 @@ impl SimulateArgs {
             Preemption::Auto if self.step_model == "measured" => 0,
             _ => scheduler.num_blocks,
         };
-        if engine.shares_prefixes() && source.names_blocks() {
+        if engine.shares_prefixes() && source.has_block_hashes() {
             scheduler.cached_blocks = scheduler.num_blocks;
         }
         scheduler.max_context = source.longest();

@@ -80,11 +80,11 @@ impl RequestSource {
         }
     }
 
-    /// True if the requests' blocks have names, so that some may share them.
-    pub fn names_blocks(&self) -> bool {
+    /// True if the requests' blocks have hashes, so that some may share them.
+    pub fn has_block_hashes(&self) -> bool {
         match self {
             RequestSource::Synthetic { .. } => false,
-            RequestSource::Trace(jobs) => jobs.iter().any(|job| !job.blocks.is_empty()),
+            RequestSource::Trace(jobs) => jobs.iter().any(|job| !job.block_hashes.is_empty()),
         }
     }
 

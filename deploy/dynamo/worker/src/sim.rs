@@ -103,7 +103,7 @@ impl SimEngine {
             max_tokens: self.context() - prompt_tokens,
             r: None,
             refined: Refined::None,
-            blocks: [].into(),
+            block_hashes: [].into(),
         };
         let mut jobs = [job];
         self.noise.predict(&mut jobs, request.sampling.seed);

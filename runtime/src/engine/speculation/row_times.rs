@@ -3,8 +3,17 @@
 /// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
 const MAX_ROWS: usize = 96;
 
+/// Steps after which the times are measured anew: contexts grow, and a time that was too long by
+/// chance would keep its number of rows from being chosen.
+const PERIOD: u32 = 1024;
+
 /// Mean times of steps without prefill, by their rows, and what more rows gain by them.
-pub(super) struct RowTimes([f32; MAX_ROWS + 1]);
+pub(super) struct RowTimes {
+    /// `[rows]`, nanoseconds; 0 for a number of rows that was not measured.
+    mean_ns: [f32; MAX_ROWS + 1],
+    /// Steps since the times were last forgotten.
+    steps: u32,
+}
 
 impl RowTimes {
     /// Weight of the newest step in the mean.
@@ -13,12 +22,16 @@ impl RowTimes {
     const LEAST_GAIN: f32 = 1.03;
 
     pub(super) fn new() -> RowTimes {
-        RowTimes([0.0; MAX_ROWS + 1])
+        RowTimes { mean_ns: [0.0; MAX_ROWS + 1], steps: 0 }
     }
 
     /// Adds a step of `rows` decode and draft rows that took `ns`.
     pub(super) fn record(&mut self, rows: usize, ns: u64) {
-        if let Some(mean) = self.0.get_mut(rows) {
+        self.steps += 1;
+        if self.steps == PERIOD {
+            *self = RowTimes::new();
+        }
+        if let Some(mean) = self.mean_ns.get_mut(rows) {
             let newest = ns as f32;
             *mean = if *mean == 0.0 { newest } else { *mean + RowTimes::NEWEST * (newest - *mean) };
         }
@@ -28,14 +41,14 @@ impl RowTimes {
     /// beyond the largest measured as that one, so that it is tried. `None` before any was
     /// measured.
     fn ns(&self, rows: usize) -> Option<f32> {
-        let below = (1..=rows).rev().find(|&at| self.0[at] > 0.0);
-        let above = (rows..=MAX_ROWS).find(|&at| self.0[at] > 0.0);
+        let below = (1..=rows).rev().find(|&at| self.mean_ns[at] > 0.0);
+        let above = (rows..=MAX_ROWS).find(|&at| self.mean_ns[at] > 0.0);
         match (below, above) {
             (Some(low), Some(high)) if low < high => {
                 let share = (rows - low) as f32 / (high - low) as f32;
-                Some(self.0[low] + share * (self.0[high] - self.0[low]))
+                Some(self.mean_ns[low] + share * (self.mean_ns[high] - self.mean_ns[low]))
             }
-            (at, other) => at.or(other).map(|at| self.0[at]),
+            (at, other) => at.or(other).map(|at| self.mean_ns[at]),
         }
     }
 
@@ -100,5 +113,17 @@ mod tests {
         assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 8);
         times.record(9, 9_000_000);
         assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 0);
+    }
+
+    #[test]
+    fn times_are_measured_anew_after_a_while() {
+        let mut times = RowTimes::new();
+        times.record(9, 90_000_000);
+        let tries = (0..2 * PERIOD).filter(|_| {
+            times.record(1, 1_000_000);
+            let count = times.choose(1, 1.0, |_| 0.9, 8).0;
+            (count > 0).then(|| times.record(1 + count, 2_000_000)).is_some()
+        });
+        assert!(tries.count() > 500, "the first time was a stall");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::backend::BLOCK_TOKENS;
 use crate::engine::Speculate;
-use crate::engine::block_names::BlockNamer;
+use crate::engine::block_hashes::BlockHasher;
 
 /// The answer to a request, to the bit.
 #[derive(Debug, Default, PartialEq)]
@@ -161,9 +161,9 @@ fn a_moved_request_goes_on_as_without_the_cache() {
     assert_eq!((whole, end), ends(true));
 }
 
-/// Two prompts of equal names: the second finds the blocks of the first, and begins again.
+/// Two prompts of equal hashes: the second finds the blocks of the first, and begins again.
 #[test]
-fn a_collision_of_names_serves_no_other_requests_tokens() {
+fn a_collision_of_hashes_serves_no_other_requests_tokens() {
     let model = model();
     let prompts: Vec<Vec<u32>> =
         (0..8).map(|of| (0..50).map(|at| (at * 3 + of * 11) % 50).collect()).collect();
@@ -175,10 +175,10 @@ fn a_collision_of_names_serves_no_other_requests_tokens() {
     let plain = plain();
     let expected = answers(&engine(&model, plain));
     let colliding =
-        EngineConfig { namer: Some(BlockNamer::colliding()), ..large(PolicyKind::Fcfs) };
+        EngineConfig { hasher: Some(BlockHasher::colliding()), ..large(PolicyKind::Fcfs) };
     let engine = engine(&model, colliding);
     assert_eq!(answers(&engine), expected);
-    assert!(engine.stats().name_collisions > 0, "no name collided");
+    assert!(engine.stats().hash_collisions > 0, "no hash collided");
 }
 
 /// An ended request's blocks stay known, and none is in use.

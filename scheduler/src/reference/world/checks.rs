@@ -88,14 +88,14 @@ impl World {
         self.seen.returns += plan.swap_in.len();
     }
 
-    /// A block of two requests has the same place and name in both, and tokens that neither will
+    /// A block of two requests has the same place and hash in both, and tokens that neither will
     /// write.
     fn check_sharing(&self, idx: RequestIdx, seen: &mut BTreeMap<BlockId, Vec<RequestIdx>>) {
         for (at, &block) in (0..).zip(self.fast.blocks.table(idx)) {
             let holders = seen.entry(block).or_default();
             if let Some(&other) = holders.first() {
-                let name = |idx| self.fast.blocks.name_at(idx, at);
-                assert!(name(idx).is_some() && name(idx) == name(other), "{block} is held twice");
+                let hash = |idx| self.fast.blocks.hash_at(idx, at);
+                assert!(hash(idx).is_some() && hash(idx) == hash(other), "{block} is held twice");
                 for idx in [idx, other] {
                     let request = self.fast.state(idx);
                     let planned = self.fast.last_plan().rows.iter().find(|row| row.idx == idx);

@@ -14,7 +14,7 @@ use super::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::policies::PolicyKind;
 use crate::{
-    BLOCK_TOKENS, BlockName, Finished, NewRequest, Phase, Plan, Prediction, Preemption,
+    BLOCK_TOKENS, BlockHash, Finished, NewRequest, Phase, Plan, Prediction, Preemption,
     PrefillLimit, RequestId, RequestIdx, RequestState, Reserve, Scheduler, SchedulerConfig,
 };
 use trail_platform::rng::Rng;
@@ -26,7 +26,7 @@ struct World {
     fast: Scheduler,
     reference: Reference,
     /// Names given to the blocks of each request.
-    names: BTreeMap<u64, u64>,
+    hashes: BTreeMap<u64, u64>,
     step: u64,
     arrivals: u64,
     seen: Seen,
@@ -44,7 +44,7 @@ struct Seen {
     taken_again: usize,
     /// Plans without rows, because all requests need a transfer to end.
     waits: usize,
-    /// Tokens found by name.
+    /// Tokens found by hash.
     cached_tokens: usize,
     /// Tokens beyond the first of a step.
     accepted: usize,
@@ -97,8 +97,8 @@ impl World {
             braked: 0,
         };
         let fast = Scheduler::new(config, kind.build()).unwrap();
-        let names = BTreeMap::new();
-        World { rng, kind, fast, reference, names, step: 0, arrivals: 0, seen: Seen::default() }
+        let hashes = BTreeMap::new();
+        World { rng, kind, fast, reference, hashes, step: 0, arrivals: 0, seen: Seen::default() }
     }
 
     fn submit(&mut self) {
@@ -121,27 +121,27 @@ impl World {
         self.reference.requests.insert(idx, state);
         self.arrivals += 1;
         for _ in 0..request.prompt_tokens / BLOCK_TOKENS {
-            self.name_block(idx);
+            self.push_block_hash(idx);
         }
     }
 
     /// Names the request's next block. The prompts of each of three families begin
     /// with the same blocks: as many as the request's number says.
-    fn name_block(&mut self, idx: RequestIdx) {
+    fn push_block_hash(&mut self, idx: RequestIdx) {
         let id = self.fast.state(idx).id.0;
-        let block = self.names.entry(id).or_default();
+        let block = self.hashes.entry(id).or_default();
         let (family, shared) = (id % 3, id / 3 % 5);
         let content = if *block < shared { family } else { 3 + id };
-        let name = BlockName(u128::from(content) << 64 | u128::from(*block) | 1 << 127);
+        let hash = BlockHash(u128::from(content) << 64 | u128::from(*block) | 1 << 127);
         *block += 1;
-        self.fast.name_block(idx, name);
+        self.fast.push_block_hash(idx, hash);
         let (fast, reference) = (&self.fast, &mut self.reference);
-        let Some(place) = reference.blocks.name_next(idx, name) else { return };
+        let Some(place) = reference.blocks.push_hash(idx, hash) else { return };
         let request = reference.requests.get_mut(&idx).unwrap();
         let is_new = request.phase == Phase::Waiting && !request.started;
         let goes_on =
             request.cached_tokens / BLOCK_TOKENS == place && place < request.max_cached_blocks();
-        if is_new && goes_on && reference.blocks.knows(name) {
+        if is_new && goes_on && reference.blocks.knows(hash) {
             request.cached_tokens += BLOCK_TOKENS;
         }
         assert_eq!(fast.state(idx).cached_tokens, request.cached_tokens);
@@ -153,9 +153,9 @@ impl World {
         for idx in indices {
             let request = &self.reference.requests[&idx];
             let full = u64::from(request.tokens() / BLOCK_TOKENS);
-            let named = self.names.get(&request.id.0).copied().unwrap_or(0);
-            if named < full && self.rng.below(2) == 0 {
-                self.name_block(idx);
+            let hashed = self.hashes.get(&request.id.0).copied().unwrap_or(0);
+            if hashed < full && self.rng.below(2) == 0 {
+                self.push_block_hash(idx);
             }
         }
     }

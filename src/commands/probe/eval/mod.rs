@@ -120,7 +120,7 @@ fn replay_traces(traces: &[Trace], max_tokens: u32) -> String {
             // As the engine submits it.
             r: Some(total.clamp(1.0, max_tokens as f32)),
             remaining: Some(trace.refined.clone()),
-            blocks: None,
+            block_hashes: None,
         };
         replay.line() + "\n"
     };

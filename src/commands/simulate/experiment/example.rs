@@ -17,7 +17,7 @@ pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
         max_tokens: longest,
         r: Some(output_tokens as f32),
         refined: Refined::None,
-        blocks: [].into(),
+        block_hashes: [].into(),
     };
     let jobs: Vec<Job> = (1..).zip(lengths).map(job).collect();
     let cost = StepCost { fixed: 1e9, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };

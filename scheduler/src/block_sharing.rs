@@ -1,33 +1,33 @@
-//! Names of the requests' blocks, by which requests that begin alike share them.
+//! Hashes of the requests' blocks, by which requests that begin alike share them.
 
-use crate::blocks::BlockName;
+use crate::blocks::BlockHash;
 use crate::limits::BLOCK_TOKENS;
 use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Names the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output in
-    /// one sequence, from its first on. Once a block is computed, another request that has the same
-    /// name at the same place shares it instead of computing it again, and it stays known after its
-    /// last holder until its place is needed. No effect where
+    /// Hashes the request's next block of [`crate::BLOCK_TOKENS`] known tokens, prompt and output
+    /// in one sequence, from its first on. Once a block is computed, another request that has the
+    /// same hash at the same place shares it instead of computing it again, and it stays known
+    /// after its last holder until its place is needed. No effect where
     /// [`crate::SchedulerConfig::cached_blocks`] is 0.
-    pub fn name_block(&mut self, idx: RequestIdx, name: BlockName) {
-        let Some(block) = self.blocks.name_next(idx, name) else { return };
+    pub fn push_block_hash(&mut self, idx: RequestIdx, hash: BlockHash) {
+        let Some(block) = self.blocks.push_hash(idx, hash) else { return };
         let request = &mut self.requests[idx];
         let goes_on =
             request.cached_tokens == block * BLOCK_TOKENS && block < request.max_cached_blocks();
-        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(name)
+        if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(hash)
         {
             request.cached_tokens += BLOCK_TOKENS;
             self.rekey(idx);
         }
     }
 
-    /// Lets a request of the last plan, which entered with blocks that it found by name, begin
+    /// Lets a request of the last plan, which entered with blocks that it found by hash, begin
     /// again and share none from now on: for a caller that found other tokens in them. Its row of
     /// the plan is no longer to be executed; the caller plans again.
-    pub fn forget_names(&mut self, idx: RequestIdx) {
-        self.blocks.clear_names(idx);
+    pub fn forget_hashes(&mut self, idx: RequestIdx) {
+        self.blocks.clear_hashes(idx);
         self.running.retain(|ranked| ranked.idx != idx);
         self.blocks.release(idx);
         self.requests.set_phase(idx, Phase::Waiting);
@@ -37,12 +37,12 @@ impl Scheduler {
         self.waiting.insert(idx, self.key(idx));
     }
 
-    /// Blocks of a request without KV that are found by name.
+    /// Blocks of a request without KV that are found by hash.
     pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
         self.blocks.find(idx, self.requests[idx].max_cached_blocks())
     }
 
-    /// Makes the full blocks of a request with KV known by name, those too whose names came after
+    /// Makes the full blocks of a request with KV known by hash, those too whose hashes came after
     /// their step.
     pub(crate) fn publish(&mut self, idx: RequestIdx) {
         let request = &self.requests[idx];

@@ -1,106 +1,105 @@
-//! Names of full KV blocks, by which requests share them.
+//! Hashes of full KV blocks, by which requests share them.
 
 use std::hash::{BuildHasher, RandomState};
 
 use sha2::{Digest, Sha256};
-use trail_scheduler::BlockName;
+use trail_scheduler::BlockHash;
 
 use crate::backend::BLOCK_TOKENS;
 
-/// Gives the full blocks of a sequence their names: 128 bits of a SHA-256 over the name before, the
-/// block's tokens and a key of this engine. So a name means all tokens up to the end of its
-/// block and for what the sequence is salted with, and no client can make two sequences of one
-/// name.
+/// Hashes the full blocks of a sequence: 128 bits of a SHA-256 over the hash before, the block's
+/// tokens and a key of this engine. So a hash depends on all tokens up to the end of its block and
+/// on the salt, and no client can make two sequences of one hash.
 #[derive(Clone)]
-pub(super) struct BlockNamer {
+pub(super) struct BlockHasher {
     key: [u64; 4],
-    /// Bits of a name that are used: fewer in tests, so that names collide.
+    /// Bits of a hash that are used: fewer in tests, so that hashes collide.
     mask: u128,
 }
 
-impl BlockNamer {
-    pub(super) fn new() -> BlockNamer {
+impl BlockHasher {
+    pub(super) fn new() -> BlockHasher {
         // The standard library keys every `RandomState` from the system's randomness.
-        BlockNamer { key: [0; 4].map(|_: u64| RandomState::new().hash_one(0)), mask: u128::MAX }
+        BlockHasher { key: [0; 4].map(|_: u64| RandomState::new().hash_one(0)), mask: u128::MAX }
     }
 
-    /// Names of few bits.
+    /// Hashes of few bits.
     #[cfg(test)]
-    pub(super) fn colliding() -> BlockNamer {
-        BlockNamer { mask: 1, ..BlockNamer::new() }
+    pub(super) fn colliding() -> BlockHasher {
+        BlockHasher { mask: 1, ..BlockHasher::new() }
     }
 
-    /// Name of the empty sequence under `salt`: sequences of two salts share no block.
-    pub(super) fn root(&self, salt: &[u8]) -> BlockName {
-        self.name(0, |hash| hash.update(salt))
+    /// Hash of the empty sequence under `salt`: sequences of two salts share no block.
+    pub(super) fn root(&self, salt: &[u8]) -> BlockHash {
+        self.hash(0, |sha| sha.update(salt))
     }
 
-    /// Name of the block of `tokens` after the one called `before`.
-    pub(super) fn next(&self, before: BlockName, tokens: &[u32]) -> BlockName {
+    /// Hash of the block of `tokens` after the one called `before`.
+    pub(super) fn next(&self, before: BlockHash, tokens: &[u32]) -> BlockHash {
         debug_assert_eq!(tokens.len(), BLOCK_TOKENS);
-        self.name(1, |hash| {
-            hash.update(before.0.to_le_bytes());
-            hash.update(bytemuck::cast_slice::<u32, u8>(tokens));
+        self.hash(1, |sha| {
+            sha.update(before.0.to_le_bytes());
+            sha.update(bytemuck::cast_slice::<u32, u8>(tokens));
         })
     }
 
     /// `kind` keeps salts and blocks apart.
-    fn name(&self, kind: u8, content: impl FnOnce(&mut Sha256)) -> BlockName {
-        let mut hash = Sha256::new();
-        hash.update(bytemuck::cast_slice::<u64, u8>(&self.key));
-        hash.update([kind]);
-        content(&mut hash);
-        let digest = hash.finalize();
-        let (name, _) = digest.split_first_chunk().expect("32 bytes");
-        BlockName(u128::from_le_bytes(*name) & self.mask)
+    fn hash(&self, kind: u8, content: impl FnOnce(&mut Sha256)) -> BlockHash {
+        let mut sha = Sha256::new();
+        sha.update(bytemuck::cast_slice::<u64, u8>(&self.key));
+        sha.update([kind]);
+        content(&mut sha);
+        let digest = sha.finalize();
+        let (hash, _) = digest.split_first_chunk().expect("32 bytes");
+        BlockHash(u128::from_le_bytes(*hash) & self.mask)
     }
 }
 
-/// Names of a request's blocks, as far as its tokens are known.
+/// Hashes of a request's blocks, as far as its tokens are known.
 #[derive(Default)]
-pub(super) struct SequenceNames {
-    /// Name of the empty sequence under its salt.
-    root: BlockName,
+pub(super) struct SequenceHashes {
+    /// Hash of the empty sequence under its salt.
+    root: BlockHash,
     /// Of the blocks of its prompt, until the scheduler has them.
-    prompt: Vec<BlockName>,
-    last: BlockName,
-    /// Blocks with a name.
+    prompt: Vec<BlockHash>,
+    last: BlockHash,
+    /// Blocks with a hash.
     count: usize,
 }
 
-impl SequenceNames {
-    /// Names of the full blocks of `prompt`, under `salt`.
-    pub(super) fn new(namer: &BlockNamer, salt: &[u8], prompt: &[u32]) -> SequenceNames {
-        let root = namer.root(salt);
-        let mut names = SequenceNames { root, last: root, ..SequenceNames::default() };
-        names.prompt.reserve_exact(prompt.len() / BLOCK_TOKENS);
-        while let Some(name) = names.next(namer, prompt) {
-            names.prompt.push(name);
+impl SequenceHashes {
+    /// Hashes of the full blocks of `prompt`, under `salt`.
+    pub(super) fn new(hasher: &BlockHasher, salt: &[u8], prompt: &[u32]) -> SequenceHashes {
+        let root = hasher.root(salt);
+        let mut hashes = SequenceHashes { root, last: root, ..SequenceHashes::default() };
+        hashes.prompt.reserve_exact(prompt.len() / BLOCK_TOKENS);
+        while let Some(hash) = hashes.next(hasher, prompt) {
+            hashes.prompt.push(hash);
         }
-        names
+        hashes
     }
 
-    /// The name of the next block, if `tokens`, those of the request so far, fill it.
-    pub(super) fn next(&mut self, namer: &BlockNamer, tokens: &[u32]) -> Option<BlockName> {
+    /// The hash of the next block, if `tokens`, those of the request so far, fill it.
+    pub(super) fn next(&mut self, hasher: &BlockHasher, tokens: &[u32]) -> Option<BlockHash> {
         let first = self.count * BLOCK_TOKENS;
         let block = tokens.get(first..first + BLOCK_TOKENS)?;
-        self.last = namer.next(self.last, block);
+        self.last = hasher.next(self.last, block);
         self.count += 1;
         Some(self.last)
     }
 
-    /// Name of the empty sequence under the request's salt.
-    pub(super) fn root(&self) -> BlockName {
+    /// Hash of the empty sequence under the request's salt.
+    pub(super) fn root(&self) -> BlockHash {
         self.root
     }
 
-    /// Takes the names of the prompt's blocks.
-    pub(super) fn take_prompt(&mut self) -> Vec<BlockName> {
+    /// Takes the hashes of the prompt's blocks.
+    pub(super) fn take_prompt(&mut self) -> Vec<BlockHash> {
         std::mem::take(&mut self.prompt)
     }
 }
 
-/// The content of each full KV block, by which a block found by name is compared with the request
+/// The content of each full KV block, by which a block found by hash is compared with the request
 /// that found it.
 pub(super) struct BlockContents(Vec<Content>);
 
@@ -110,7 +109,7 @@ struct Content {
     /// The block before it, and how often that had been filled then; `None` for a first block.
     before: Option<(u32, u64)>,
     /// Of a first block: the root of its sequence, thus the salt.
-    root: BlockName,
+    root: BlockHash,
     /// Times that the block was filled.
     fills: u64,
 }
@@ -125,7 +124,7 @@ impl BlockContents {
     pub(super) fn fill(
         &mut self,
         (start, end): (usize, usize),
-        root: BlockName,
+        root: BlockHash,
         tokens: &[u32],
         blocks: &[u32],
     ) {
@@ -143,7 +142,7 @@ impl BlockContents {
     pub(super) fn have(
         &self,
         count: usize,
-        root: BlockName,
+        root: BlockHash,
         tokens: &[u32],
         blocks: &[u32],
     ) -> bool {
@@ -165,43 +164,43 @@ impl BlockContents {
 mod tests {
     use super::*;
 
-    fn names(namer: &BlockNamer, salt: &[u8], tokens: &[u32]) -> Vec<BlockName> {
-        SequenceNames::new(namer, salt, tokens).take_prompt()
+    fn hashes(hasher: &BlockHasher, salt: &[u8], tokens: &[u32]) -> Vec<BlockHash> {
+        SequenceHashes::new(hasher, salt, tokens).take_prompt()
     }
 
     #[test]
     fn a_name_stands_for_all_tokens_before_its_end_and_for_the_salt() {
-        let namer = BlockNamer::new();
+        let hasher = BlockHasher::new();
         let tokens: Vec<u32> = (0..40).collect();
-        let whole = names(&namer, b"", &tokens);
+        let whole = hashes(&hasher, b"", &tokens);
         assert_eq!(whole.len(), 2, "the third block is not full");
-        assert_eq!(names(&namer, b"", &tokens[..32]), whole);
+        assert_eq!(hashes(&hasher, b"", &tokens[..32]), whole);
         for (salt, changed) in [(&b"salt"[..], None), (b"", Some(0)), (b"", Some(20))] {
             let mut other = tokens.clone();
             changed.into_iter().for_each(|at: usize| other[at] += 1);
-            let other = names(&namer, salt, &other);
+            let other = hashes(&hasher, salt, &other);
             assert_eq!(other[0] == whole[0], changed == Some(20));
             assert_ne!(other[1], whole[1]);
         }
-        assert_ne!(names(&BlockNamer::new(), b"", &tokens), whole, "another key");
+        assert_ne!(hashes(&BlockHasher::new(), b"", &tokens), whole, "another key");
     }
 
     #[test]
     fn outputs_are_named_as_prompts_are() {
-        let namer = BlockNamer::new();
+        let hasher = BlockHasher::new();
         let tokens: Vec<u32> = (0..64).collect();
-        let mut sequence = SequenceNames::new(&namer, b"", &tokens[..20]);
+        let mut sequence = SequenceHashes::new(&hasher, b"", &tokens[..20]);
         let mut all = sequence.take_prompt();
         for end in 21..=64 {
-            all.extend(sequence.next(&namer, &tokens[..end]));
+            all.extend(sequence.next(&hasher, &tokens[..end]));
         }
-        assert_eq!(all, names(&namer, b"", &tokens));
+        assert_eq!(all, hashes(&hasher, b"", &tokens));
     }
 
     /// `have` compares what a block follows on, too: its KV depends on that.
     #[test]
     fn blocks_of_another_sequence_are_refused() {
-        let (root, other_root) = (BlockName(1), BlockName(2));
+        let (root, other_root) = (BlockHash(1), BlockHash(2));
         let tokens: Vec<u32> = (0..48).collect();
         let mut contents = BlockContents::new(6);
         contents.fill((0, 20), root, &tokens, &[2, 0]);
