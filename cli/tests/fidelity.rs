@@ -12,9 +12,11 @@ use trail_probe::Prompt;
 use trail_runtime::engine::{PolicyKind, Request, SamplingParams, Stats, StepClock};
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::rng::Rng;
-use trail_scheduler::{NewRequest, SchedulerConfig};
+use trail_scheduler::{BlockHash, NewRequest, SchedulerConfig};
 use trail_simulator::arrivals::Arrivals;
-use trail_simulator::{Job, JobOutcome, Refined, Simulation, SimulationRun, StepModel};
+use trail_simulator::{
+    BlockInterner, Job, JobOutcome, Refined, Simulation, SimulationRun, StepModel,
+};
 
 /// Prompts of the run, and most output tokens.
 const PROMPTS: usize = 40;
@@ -78,6 +80,10 @@ fn simulate(
     recorded: &drive::DriveRun,
 ) -> SimulationRun {
     let predictor = setup.predictor().expect("readable").expect("the bundled predictor");
+    let mut blocks = BlockInterner::default();
+    let mut hashes = |prompt: &[u32]| {
+        blocks.hashes(prompt).into_iter().map(|hash| BlockHash(hash.into())).collect()
+    };
     let jobs: Vec<Job> = (0..)
         .zip(jobs.iter().zip(&recorded.outcomes))
         .map(|(id, (job, outcome))| Job {
@@ -88,13 +94,14 @@ fn simulate(
             max_tokens: job.request.max_tokens,
             r: predictor.predict(&Prompt::new(&job.request.prompt)).map(|of| of.mean()),
             refined: Refined::Recorded(outcome.predictions.iter().map(|p| p.1).collect()),
-            block_hashes: [].into(),
+            block_hashes: hashes(&job.request.prompt),
         })
         .collect();
     let cost = setup.step_cost(None).expect("the bundled step costs");
     let sizes = SchedulerConfig { max_running: RUNNING, ..SchedulerConfig::default() };
     let scheduler = SchedulerConfig {
         num_blocks: KV_BLOCKS,
+        cached_blocks: KV_BLOCKS,
         max_context: setup.model.config.max_context as u32,
         ..args.simulated(sizes, jobs.len())
     };
@@ -122,8 +129,6 @@ fn a_simulation_gives_the_engines_times_and_counts() {
         &blocks,
         "--preemption",
         "recompute",
-        // The simulator's requests have sizes, not tokens.
-        "--no-prefix-cache",
     ]);
     let setup = Setup::load(&options.model).expect("the bundled model");
     let mut jobs = engine_jobs(&setup);
@@ -131,7 +136,7 @@ fn a_simulation_gives_the_engines_times_and_counts() {
     for (job, outcome) in jobs.iter_mut().zip(&recorded.outcomes) {
         job.request.true_length = Some(outcome.tokens.len() as u32);
     }
-    let mut evictions = 0;
+    let (mut evictions, mut cached) = (0, 0);
     for name in ["fcfs", "sjf", "trail", "oracle"] {
         let policy: PolicyKind = name.parse().expect("a policy");
         let (engine, stats) = run_engine(&setup, &options.engine, policy, &jobs);
@@ -144,10 +149,12 @@ fn a_simulation_gives_the_engines_times_and_counts() {
         let gaps = engine_spread(|o| o.longest_gap_s);
         assert_eq!(spread(|o| o.longest_gap_s), gaps, "{name}: longest gap");
         let counts = [stats.preemptions, stats.evictions, stats.recomputed_tokens, stats.steps];
-        let SimulationRun { preemptions, evictions: evicted, recomputed_tokens, steps, .. } =
-            simulated;
+        assert_eq!(cached_tokens, stats.cached_tokens, "{name}: cached");
+        cached += cached_tokens;
+        let SimulationRun { preemptions, evictions: evicted, recomputed_tokens, .. } = simulated;
+        let SimulationRun { steps, cached_tokens, .. } = simulated;
         assert_eq!([preemptions, evicted, recomputed_tokens, steps], counts, "{name}");
         evictions += evicted;
     }
-    assert!(evictions > 0, "no request lost its KV: the test has lost its point");
+    assert!(evictions > 0 && cached > 0, "no request lost or found KV: the test has no point");
 }

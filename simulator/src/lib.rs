@@ -38,7 +38,8 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod arrivals;
-pub mod confusion;
+pub mod block_interner;
+mod confusion;
 mod dataset;
 mod job;
 mod noise;
@@ -55,6 +56,7 @@ mod transfers;
 mod worker;
 mod workload;
 
+pub use block_interner::BlockInterner;
 pub use dataset::Dataset;
 pub use job::{Job, Refined};
 pub use noise::Noise;

@@ -13,7 +13,8 @@ use crate::simulation_error::SimulationError;
 use crate::step_model::{StepModel, StepTime};
 use crate::transfers::Transfers;
 use trail_scheduler::{
-    Policy, Prediction, PrefillPace, PrefillWork, RequestIdx, Scheduler, SchedulerConfig, StepWork,
+    BLOCK_TOKENS, BlockHash, Policy, Prediction, PrefillPace, PrefillWork, RequestIdx, Scheduler,
+    SchedulerConfig, StepWork,
 };
 
 /// Result of a step.
@@ -76,6 +77,8 @@ pub(crate) struct Worker {
     ended: Vec<RequestIdx>,
     ended_in_last_step: usize,
     is_transferring: bool,
+    /// Blocks of outputs that have a hash.
+    output_blocks: u128,
     pub(crate) totals: Totals,
 }
 
@@ -99,6 +102,7 @@ impl Worker {
             ended: Vec::with_capacity(scheduler.max_running as usize),
             ended_in_last_step: 0,
             is_transferring: false,
+            output_blocks: 0,
             totals: Totals::default(),
         })
     }
@@ -239,8 +243,19 @@ impl Worker {
         }
     }
 
+    /// Hashes the block that the request's last token fills, if it does: no other request has it.
+    fn hash_output(&mut self, idx: RequestIdx) {
+        let fills = self.scheduler.state(idx).tokens().is_multiple_of(BLOCK_TOKENS);
+        if fills && self.scheduler.config().cached_blocks > 0 {
+            self.output_blocks += 1;
+            let hash = BlockHash(1 << 127 | self.output_blocks);
+            self.scheduler.push_block_hash(idx, hash);
+        }
+    }
+
     /// Accounts for one token of the request at `idx`, and passes its prediction on.
     fn sampled(&mut self, idx: RequestIdx, jobs: &[Job]) {
+        self.hash_output(idx);
         let state = self.scheduler.state(idx);
         let (generated, generation) = (state.generated, state.generation);
         let live = &mut self.live[idx.index()];

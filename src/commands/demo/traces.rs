@@ -3,7 +3,7 @@
 use trail_cli::drive::{RequestOutcome, TimedRequest};
 use trail_cli::{Error, OutputFile, Setup};
 use trail_probe::Prompt;
-use trail_simulator::Trace;
+use trail_simulator::{BlockInterner, Trace};
 
 /// Writes `jobs` with their arrival times, and the `outcomes` of the recording run.
 pub fn write(
@@ -13,7 +13,7 @@ pub fn write(
     outcomes: &[RequestOutcome],
 ) -> Result<(), Error> {
     let predictor = setup.predictor()?;
-    let mut text = String::new();
+    let (mut text, mut blocks) = (String::new(), BlockInterner::default());
     for (index, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
         let max = job.request.max_tokens as f32;
         let prompt = Prompt::new(&job.request.prompt);
@@ -28,7 +28,7 @@ pub fn write(
             r: predicted.map(|tokens| tokens.clamp(1.0, max)),
             // By the wall clock some predictions come too late to be recorded one by one.
             remaining: Some(remaining).filter(|all| all.len() == outcome.tokens.len()),
-            block_hashes: None,
+            block_hashes: Some(blocks.hashes(&job.request.prompt)),
         };
         text += &trace.line();
         text += "\n";
