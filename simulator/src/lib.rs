@@ -38,8 +38,8 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod arrivals;
-pub mod block_interner;
-mod confusion;
+mod block_interner;
+pub mod confusion;
 mod dataset;
 mod job;
 mod noise;
