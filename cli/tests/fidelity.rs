@@ -37,7 +37,11 @@ struct Options {
     engine: EngineArgs,
 }
 
-/// The bundled prompts as requests with arrival times.
+/// With which all prompts begin: some blocks that they share.
+const BEGINNING: &str =
+    "Please answer in short words, with one example, and do not repeat the task.";
+
+/// The bundled prompts, with [`BEGINNING`], as requests with arrival times.
 fn engine_jobs(setup: &Setup) -> Vec<TimedRequest> {
     let file = setup.folder.join("prompts.jsonl");
     let text = std::fs::read_to_string(file).expect("the bundled prompts");
@@ -46,7 +50,8 @@ fn engine_jobs(setup: &Setup) -> Vec<TimedRequest> {
     lines
         .map(|(line, arrival_s)| {
             let prompt: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            let tokens = setup.user_prompt(prompt["prompt"].as_str().expect("a text"));
+            let text = prompt["prompt"].as_str().expect("a text");
+            let tokens = setup.user_prompt(&format!("{BEGINNING} {text}"));
             let seed = prompt["seed"].as_u64().expect("a seed");
             let sampling = SamplingParams { seed, ..SamplingParams::default() };
             let request = Request::new(tokens.expect("tokens"), MAX_TOKENS);
