@@ -1,6 +1,7 @@
 //! The scheduler through its public interface.
 
 mod decisions;
+mod multi_turn;
 mod policy_hooks;
 mod reserve;
 mod scheduling;

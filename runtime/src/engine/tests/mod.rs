@@ -6,6 +6,7 @@ mod churn;
 mod delivery;
 mod late;
 mod prefix;
+mod random_turns;
 mod speculation;
 mod stepped;
 mod trust;

@@ -6,7 +6,7 @@ use crate::engine::Speculate;
 
 /// Tokens and log probabilities are equal. A prediction may be missing, as a step has one at the
 /// most; those that are there are equal.
-fn assert_equal(answers: Vec<Answer>, expected: &[Answer], what: &str) {
+pub(super) fn assert_equal(answers: Vec<Answer>, expected: &[Answer], what: &str) {
     assert_eq!(answers.len(), expected.len());
     for answer in &answers {
         // One for the prompt and one for each later step, at least.
