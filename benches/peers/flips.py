@@ -3,9 +3,9 @@
     python3 flips.py --text FILE trail=http://127.0.0.1:8001 llama=http://127.0.0.1:8002
 
 Greedy completions of passages of FILE. Each is asked after an unrelated one (so that a server which
-keeps the context of its last request finds nothing), then again at once, then after its first half,
-then together with three others. Prints one JSON object: per server and case the answers, those whose
-tokens differ from the first ones, and those of which a log-probability differs.
+keeps the context of its last request finds nothing), then again at once, then after its first
+half, then together with three others. Prints one JSON object: per server and case the answers, how
+many have other tokens than the first one, and how many other tokens or log-probabilities.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 /// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
 const MAX_ROWS: usize = 96;
 
-/// Steps after which the times are measured anew: contexts grow, and a time that was too long by
+/// Steps after which the times are measured again: contexts grow, and a time that was too long by
 /// chance would keep its number of rows from being chosen.
 const PERIOD: u32 = 1024;
 
