@@ -15,6 +15,7 @@ use trail_runtime::backend::{Fault, Transfers};
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::engine::ComputeDevice;
 use trail_runtime::model::ModelConfig;
+use trail_scheduler::Copies;
 
 use crate::link::{Direction, Link};
 
@@ -103,6 +104,7 @@ fn measure(
     let options = SwapOptions { host_blocks: args.blocks, max_requests: 1, checksums: false };
     let swap = Swap::new(device, &compute, &pool, options)?;
     let mut bench = Bench { swap, pool, compute, draw: Rng::new(1) };
+    let host: Vec<u32> = (0..args.blocks).collect();
     let (mut out, mut back) = (TransferStats::default(), TransferStats::default());
     // The first round warms up.
     for repeat in 0..=args.repeats {
@@ -112,10 +114,11 @@ fn measure(
         let seed = u64::from(repeat) << 32;
         bench.write(from, Some(seed))?;
         let rates = [link.gb_per_s(Direction::Out)?, link.gb_per_s(Direction::In)?];
-        let seconds_out = bench.transfer(|swap| swap.swap_out(REQUEST, from))?;
+        let copies = |device| Copies { device, host: &host };
+        let seconds_out = bench.transfer(|swap| swap.swap_out(REQUEST, copies(from)))?;
         // Zeros: what the check reads afterwards must come from the host.
         bench.write(from, None)?;
-        let seconds_back = bench.transfer(|swap| swap.swap_in(REQUEST, to))?;
+        let seconds_back = bench.transfer(|swap| swap.swap_in(REQUEST, copies(to)))?;
         bench.check(to, seed)?;
         if repeat > 0 {
             out.push(bytes, seconds_out, rates[0]);

@@ -12,7 +12,7 @@ impl Scheduler {
     /// after its last holder until its place is needed. No effect where
     /// [`crate::SchedulerConfig::cached_blocks`] is 0.
     pub fn push_block_hash(&mut self, idx: RequestIdx, hash: BlockHash) {
-        let Some(block) = self.blocks.push_hash(idx, hash) else { return };
+        let Some(block) = self.hashes.push(idx, hash) else { return };
         let request = &mut self.requests[idx];
         let goes_on =
             request.cached_tokens == block * BLOCK_TOKENS && block < request.max_cached_blocks();
@@ -27,7 +27,7 @@ impl Scheduler {
     /// again and share none from now on: for a caller that found other tokens in them. Its row of
     /// the plan is no longer to be executed; the caller plans again.
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
-        self.blocks.clear_hashes(idx);
+        self.hashes.clear(idx);
         self.running.retain(|ranked| ranked.idx != idx);
         self.blocks.release(idx);
         self.requests.set_phase(idx, Phase::Waiting);
@@ -37,9 +37,15 @@ impl Scheduler {
         self.waiting.insert(idx, self.key(idx));
     }
 
-    /// Blocks of a request without KV that are found by hash.
+    /// Blocks of a request without KV on the device that are found there by hash.
     pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
-        self.blocks.find(idx, self.requests[idx].max_cached_blocks())
+        let request = &self.requests[idx];
+        let most = match request.phase {
+            Phase::Waiting => request.max_cached_blocks(),
+            Phase::Swapped => request.computed / BLOCK_TOKENS,
+            _ => 0,
+        };
+        self.blocks.find(self.hashes.first(idx, most))
     }
 
     /// Makes the full blocks of a request with KV known by hash, those too whose hashes came after
@@ -47,7 +53,7 @@ impl Scheduler {
     pub(crate) fn publish(&mut self, idx: RequestIdx) {
         let request = &self.requests[idx];
         if request.resident() {
-            self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
+            self.blocks.publish(idx, self.hashes.first(idx, request.computed / BLOCK_TOKENS));
         }
     }
 }

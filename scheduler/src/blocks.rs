@@ -1,5 +1,5 @@
-//! KV blocks: who holds which, in token order, and which of those without a holder are still known
-//! by their content.
+//! KV blocks of the device or of the host: which request holds which, in token order, and which of
+//! those without a holder are still known by their content.
 
 mod hashes;
 
@@ -9,6 +9,7 @@ use crate::request::RequestIdx;
 
 pub use hashes::BlockHash;
 use hashes::HashIndex;
+pub(crate) use hashes::RequestHashes;
 
 /// Index of a KV block in the cache.
 pub type BlockId = u32;
@@ -55,7 +56,7 @@ impl Blocks {
             held: vec![0; max_requests as usize],
             stride,
             total: num_blocks,
-            hashes: (max_cached > 0).then(|| HashIndex::new(num_blocks, max_requests, stride)),
+            hashes: (max_cached > 0).then(|| HashIndex::new(num_blocks, max_requests)),
         }
     }
 
@@ -173,12 +174,6 @@ impl Blocks {
 
 /// Blocks by their content.
 impl Blocks {
-    /// Appends the hash of the request's next full block, if blocks have hashes. Returns the place
-    /// of the block in its table.
-    pub(crate) fn push_hash(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
-        self.hashes.as_mut()?.push(idx, hash)
-    }
-
     /// True if a block is known by `hash`.
     pub(crate) fn knows(&self, hash: BlockHash) -> bool {
         self.hashes.as_ref().is_some_and(|hashes| hashes.find(hash.0).is_some())
@@ -193,42 +188,29 @@ impl Blocks {
         self.table(idx).iter().filter(alone).count() as u32
     }
 
-    /// Forgets the hashes of the request that had the index before.
-    pub(crate) fn clear_hashes(&mut self, idx: RequestIdx) {
-        if let Some(hashes) = &mut self.hashes {
-            hashes.clear(idx);
-        }
+    /// Of the blocks of a sequence with these hashes, those from the first on that are known.
+    pub(crate) fn find(&self, hashes: &[u128]) -> u32 {
+        let Some(index) = &self.hashes else { return 0 };
+        hashes.iter().take_while(|&&hash| index.find(hash).is_some()).count() as u32
     }
 
-    /// The hash of the request's block `block` of its table, if it has one.
-    pub(crate) fn hash_at(&self, idx: RequestIdx, block: u32) -> Option<BlockHash> {
-        self.hashes.as_ref()?.of(idx).get(block as usize).map(|&hash| BlockHash(hash))
-    }
-
-    /// Of the request's first `max` blocks, those from the first on that are found by hash.
-    pub(crate) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
-        let Some(hashes) = &self.hashes else { return 0 };
-        let hashed = hashes.of(idx).iter().take(max as usize);
-        hashed.take_while(|&&hash| hashes.find(hash).is_some()).count() as u32
-    }
-
-    /// Appends the first `count` blocks that [`Blocks::find`] counted to the request's empty table.
-    pub(crate) fn share(&mut self, idx: RequestIdx, count: u32) {
-        debug_assert!(count == 0 || self.held(idx) == 0, "shared blocks are the first ones");
-        for i in 0..count {
-            let hashes = self.hashes.as_ref().expect("blocks were found by hash");
-            let block = hashes.find(hashes.of(idx)[i as usize]).expect("it was found");
+    /// Appends the blocks of these hashes, which [`Blocks::find`] counted, to the request's empty
+    /// table.
+    pub(crate) fn share(&mut self, idx: RequestIdx, hashes: &[u128]) {
+        debug_assert!(hashes.is_empty() || self.held(idx) == 0, "shared blocks are the first ones");
+        for &hash in hashes {
+            let index = self.hashes.as_ref().expect("blocks were found by hash");
+            let block = index.find(hash).expect("it was found");
             self.cached.remove(block);
             self.hold(idx, block);
         }
     }
 
-    /// Makes the request's first `computed` blocks, whose tokens all have KV, known by hash.
-    pub(crate) fn publish(&mut self, idx: RequestIdx, computed: u32) {
-        let Some(hashes) = &mut self.hashes else { return };
+    /// Makes the request's first blocks, whose tokens all have KV, known by their `hashes`.
+    pub(crate) fn publish(&mut self, idx: RequestIdx, hashes: &[u128]) {
+        let Some(index) = &mut self.hashes else { return };
         let first = idx.index() * self.stride;
-        let held = self.held[idx.index()].min(computed) as usize;
-        hashes.publish(idx, &self.tables[first..first + held]);
+        index.publish(idx, hashes, &self.tables[first..first + self.held[idx.index()] as usize]);
     }
 }
 

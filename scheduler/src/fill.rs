@@ -23,8 +23,9 @@
 //!   its transfer has ended. The request that needs them is skipped until then, and is *promised*
 //!   what it needs: those behind it get only what is free beyond that. The same holds where
 //!   blocks that are being filled for requests behind it would be enough, as they can be taken once
-//!   they are full. A swapped request is swapped in, at its rank, into blocks for all its tokens,
-//!   if the low-water mark stays free; it takes no row, but a place is kept for it.
+//!   they are full. A swapped request, or one whose prefix the host has, is swapped in, at its rank,
+//!   into blocks for all its tokens, if the low-water mark stays free; it takes no row, but a place
+//!   is kept for it.
 //!
 //! Why every request finishes once arrivals cease. Consider the first in the order of the requests
 //! that are in no transfer. There is always a place and a row for it. The plan is empty when it is
@@ -33,8 +34,8 @@
 //! filled by one that is swapping in, or held by a resident it may evict. In the last three cases
 //! all free blocks are promised to it: until it has its blocks, no other request gets any, and none
 //! begins to swap in. Each transfer ends. So after finitely many steps nothing is being filled,
-//! what it may take is swapping out or free, then free, and it takes it; if it is swapped, it
-//! returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for each
+//! what it may take is swapping out or free, then free, and it takes it; if its KV is on the host,
+//! it returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for each
 //! request that is swapping in, and those transfers end as well.) Only a request ranked before it
 //! takes its blocks in between: `reclaim` spares every request that ranks before a row of the plan.
 //! So the first generates a token in finitely many steps, and in an endless run in which no request
@@ -201,8 +202,10 @@ impl Fill<'_> {
     fn consider(&mut self, candidate: Ranked) {
         let idx = candidate.idx;
         let request = &self.scheduler.requests[idx];
-        let waits = request.phase == Phase::Waiting;
-        let cached = if waits { self.scheduler.cached_blocks(idx) } else { 0 };
+        let (waits, swapped) = (request.phase == Phase::Waiting, request.phase == Phase::Swapped);
+        let cached = self.scheduler.cached_blocks(idx);
+        let on_host = if waits { self.scheduler.blocks_on_host(idx, cached) } else { 0 };
+        let returns = swapped || on_host > 0;
         let start = request.computed.max(cached * BLOCK_TOKENS);
         let uncomputed = request.tokens() - start;
         let len = uncomputed.min(self.rows_for_next());
@@ -210,33 +213,40 @@ impl Fill<'_> {
             self.admits = false;
             return;
         }
-        let swapped = request.phase == Phase::Swapped;
-        let len = if swapped { len } else { len.min(self.prefill_rows(request, start)) };
-        if len == 0 || waits && self.is_being_computed(idx, cached) {
+        let len = if returns { len } else { len.min(self.prefill_rows(request, start)) };
+        if len == 0 || waits && !returns && self.is_being_computed(idx, cached) {
             self.pass();
             return;
         }
-        if swapped && self.places as usize <= self.scheduler.swap_state.swapping_in().len() {
+        if returns && self.places as usize <= self.scheduler.swap_state.swapping_in().len() {
+            if waits {
+                self.pass();
+            }
             return;
         }
         // Held before others are evicted for it, who may hold them too.
-        self.scheduler.blocks.share(idx, cached);
+        let Scheduler { blocks, hashes, swap_state, .. } = &mut *self.scheduler;
+        blocks.share(idx, hashes.first(idx, cached));
+        swap_state.host.share(idx, hashes.first(idx, on_host));
         let request = &self.scheduler.requests[idx];
         let needed = blocks_for(request.tokens()) - self.scheduler.blocks.held(idx);
-        let spare = self.spare(request.phase);
+        let spare = self.spare(request, returns);
         let fits = needed == 0
             || self.can_grow(request, needed, spare) && self.take_blocks(candidate, needed, spare);
         if !fits {
             if waits {
+                self.scheduler.swap_state.host.release(idx);
+            }
+            if waits || swapped {
                 self.scheduler.blocks.release(idx);
             }
             self.skip(idx);
             return;
         }
-        if swapped {
+        if returns {
             self.growth += self.scheduler.config.reserve.growth(&self.scheduler.requests[idx]);
             self.scheduler.waiting.remove(idx);
-            self.scheduler.swap_in(idx);
+            self.scheduler.swap_in(idx, cached);
             self.scheduler.decide(Action::SwappedIn, idx, None);
             return;
         }
@@ -254,15 +264,15 @@ impl Fill<'_> {
     /// True if the block after the first `cached` ones of the request is computed by a row of the
     /// plan: it waits for that, and the blocks after it, instead of computing them as well.
     fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
-        let blocks = &self.scheduler.blocks;
-        let Some(hash) = blocks.hash_at(idx, cached) else { return false };
+        let hashes = &self.scheduler.hashes;
+        let Some(hash) = hashes.at(idx, cached) else { return false };
         let end = (cached + 1) * BLOCK_TOKENS;
         if end >= self.scheduler.requests[idx].tokens() {
             // The block of its last token, which it computes in any case.
             return false;
         }
         let mut rows = self.scheduler.plan.rows.iter().filter(|row| row.start < end);
-        rows.any(|row| blocks.hash_at(row.idx, cached) == Some(hash))
+        rows.any(|row| hashes.at(row.idx, cached) == Some(hash))
     }
 
     /// Rows that the prefill limit leaves to `request` from token `start` on; any number to a
@@ -283,18 +293,18 @@ impl Fill<'_> {
         }
     }
 
-    /// Blocks that stay free when a request of this phase takes some. A request that is swapped in
-    /// leaves the low-water mark free, below which others are swapped out: otherwise two requests
-    /// could replace each other at every step.
-    fn spare(&self, phase: Phase) -> u32 {
+    /// Blocks that stay free when `request` takes some. One that `returns` from the host leaves the
+    /// low-water mark free, below which others are swapped out: otherwise two requests could
+    /// replace each other at every step.
+    fn spare(&self, request: &RequestState, returns: bool) -> u32 {
         // Waived for the first: a request as large as the cache must get in when alone.
         if self.is_first() {
             return 0;
         }
         let scheduler = &*self.scheduler;
-        match phase {
+        match request.phase {
+            _ if returns => scheduler.low_water(scheduler.running.len()),
             Phase::Waiting => scheduler.config.watermark_blocks(),
-            Phase::Swapped => scheduler.low_water(scheduler.running.len()),
             _ => 0,
         }
     }

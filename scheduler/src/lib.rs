@@ -83,4 +83,4 @@ pub use requests::Outstanding;
 pub use reserve::Reserve;
 pub use scheduler::Scheduler;
 pub use step_cost::{StepCost, StepWork};
-pub use swap::{Finished, Transferred};
+pub use swap::{Copies, Finished, Transferred};

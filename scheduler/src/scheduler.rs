@@ -1,12 +1,12 @@
 //! The scheduler: admits requests, ranks them, plans steps and accounts for their blocks.
 
-use crate::blocks::{BlockId, Blocks};
+use crate::blocks::{BlockId, Blocks, RequestHashes};
 use crate::brake::Brake;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::decision::{Action, Decision};
 use crate::fill::{Fill, Filled};
 use crate::key::{Key, Ranked, sort_again};
-use crate::limits::BLOCK_TOKENS;
+use crate::limits::{BLOCK_TOKENS, blocks_for};
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::policy::{BatchLoop, Loop, Policy, rank};
@@ -29,6 +29,8 @@ pub struct Scheduler {
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) requests: Requests,
     pub(crate) blocks: Blocks,
+    /// No room for any where [`SchedulerConfig::cached_blocks`] is 0.
+    pub(crate) hashes: RequestHashes,
     /// Sorted by the keys of the last `plan`.
     pub(crate) running: Vec<Ranked>,
     /// The running set of the plan being filled.
@@ -52,20 +54,22 @@ impl Scheduler {
         policy.reserve(config.max_requests);
         let max_running = config.max_running as usize;
         let max_residents = config.num_blocks.min(config.max_requests) as usize;
+        let blocks = |num_blocks, max_cached| {
+            Blocks::new(num_blocks, config.max_requests, config.max_context, max_cached)
+        };
+        let hashed = if config.cached_blocks > 0 { blocks_for(config.max_context) } else { 0 };
+        let on_host = if config.cached_blocks > 0 { config.host_blocks } else { 0 };
+        let host = blocks(config.host_blocks, on_host);
         Ok(Scheduler {
             policy,
             requests: Requests::new(config.max_requests),
-            blocks: Blocks::new(
-                config.num_blocks,
-                config.max_requests,
-                config.max_context,
-                config.cached_blocks,
-            ),
+            blocks: blocks(config.num_blocks, config.cached_blocks),
+            hashes: RequestHashes::new(config.max_requests, hashed.min(config.num_blocks)),
             running: Vec::with_capacity(max_running),
             chosen: Vec::with_capacity(max_running),
             paused: Order::new(config.max_requests),
             waiting: Order::new(config.max_requests),
-            swap_state: SwapState::new(config.host_blocks, config.max_requests, config.max_running),
+            swap_state: SwapState::new(host, config.max_requests, config.max_running),
             prefill_limit: None,
             trusts_predictions: true,
             brake: Brake::new(config.max_recompute),
@@ -79,7 +83,7 @@ impl Scheduler {
         self.config.admit(&request)?;
         let max_requests = self.config.max_requests;
         let idx = self.requests.take(&request).ok_or(Refusal::Full { max_requests })?;
-        self.blocks.clear_hashes(idx);
+        self.hashes.clear(idx);
         self.policy.on_submitted(&self.requests[idx]);
         self.waiting.insert(idx, self.key(idx));
         Ok(idx)
@@ -235,8 +239,8 @@ impl Scheduler {
         self.policy.run_loop(BatchLoop(Loop::Advance { plan, requests }));
         if self.config.cached_blocks > 0 {
             for row in &self.plan.rows {
-                let computed = self.requests[row.idx].computed / BLOCK_TOKENS;
-                self.blocks.publish(row.idx, computed);
+                let full = self.requests[row.idx].computed / BLOCK_TOKENS;
+                self.blocks.publish(row.idx, self.hashes.first(row.idx, full));
             }
         }
     }
@@ -264,8 +268,7 @@ impl Scheduler {
     /// and frees the index and its blocks, unless a transfer is in flight. A second call has no
     /// effect.
     pub fn finish(&mut self, idx: RequestIdx) -> Finished {
-        let phase = self.requests[idx].phase;
-        match phase {
+        match self.requests[idx].phase {
             Phase::Free => return Finished::Now,
             Phase::Waiting | Phase::Swapped => self.waiting.remove(idx),
             Phase::Paused => self.paused.remove(idx),
@@ -280,7 +283,7 @@ impl Scheduler {
         }
         self.end(idx);
         self.free(idx);
-        if phase == Phase::Swapped { Finished::Forget } else { Finished::Now }
+        Finished::Now
     }
 
     /// Adds a decision about `idx` in favour of `by` to the plan.
@@ -302,12 +305,9 @@ impl Scheduler {
     }
 
     /// The request's KV blocks in token order. A request in the plan has all it needs this step; a
-    /// prefill holds those of its whole prompt from its first chunk on. For a request in transfer:
-    /// the blocks that are copied.
+    /// prefill holds those of its whole prompt from its first chunk on.
     pub fn blocks(&self, idx: RequestIdx) -> &[BlockId] {
-        let table = self.blocks.table(idx);
-        let moving = self.requests[idx].moving();
-        if moving { &table[..self.swap_state.copies(idx) as usize] } else { table }
+        self.blocks.table(idx)
     }
 
     /// Number of requests that had the index before the present one.

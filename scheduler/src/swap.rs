@@ -3,7 +3,12 @@
 //! ```text
 //! Running, Paused --plan.swap_out--> SwappingOut --transferred--> Swapped (its blocks are free)
 //! Swapped         --plan.swap_in---> SwappingIn  --transferred--> Paused  (host blocks are free)
+//! Waiting         --plan.swap_in---> SwappingIn  --transferred--> Paused
 //! ```
+//!
+//! Host blocks have hashes too, and are known by them until their place is needed. So a block that
+//! the other side has already is not copied, and a waiting request whose prefix the host has longer
+//! than the device is swapped in, if that takes less time than computing it.
 //!
 //! A plan lists the requests whose transfers begin; the caller starts the copies at once, and calls
 //! [`Scheduler::transferred`] when one has ended. No step waits for a copy: during a transfer the
@@ -11,6 +16,7 @@
 //! is swapping out is skipped until they are free, and the free ones are reserved for it (see
 //! `fill`). To make this rare, the worst of the paused are swapped out ahead of need (`reclaim`).
 
+use crate::blocks::BlockId;
 use crate::config::Preemption;
 use crate::decision::Action;
 use crate::key::Key;
@@ -23,8 +29,6 @@ use crate::scheduler::Scheduler;
 pub enum Finished {
     /// Nothing: its index and its blocks are free.
     Now,
-    /// A copy of its KV in the host pool, for the caller to discard. Index and blocks are free.
-    Forget,
     /// A transfer in flight: the index and the blocks are free after the call of
     /// [`Scheduler::transferred`] that reports its end.
     AfterTransfer,
@@ -38,10 +42,16 @@ pub enum Transferred {
     /// The KV is back on the device, the host copy is freed; the request may run again.
     Returned,
     /// The request was finished during the transfer: its index and its blocks are free now.
-    Finished {
-        /// True if the host has a copy for the caller to discard.
-        forget: bool,
-    },
+    Finished,
+}
+
+/// Blocks that a transfer copies, in token order: equally many on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies<'a> {
+    /// Blocks of the KV cache.
+    pub device: &'a [BlockId],
+    /// Blocks of the host pool, below [`SchedulerConfig::host_blocks`](crate::SchedulerConfig).
+    pub host: &'a [BlockId],
 }
 
 impl Scheduler {
@@ -56,14 +66,22 @@ impl Scheduler {
         assert!(request.moving(), "request {} has no transfer in flight", idx.0);
         self.requests.set_phase(idx, if swapping_out { Phase::Swapped } else { Phase::Paused });
         if swapping_out {
-            self.blocks.release(idx);
+            let hashes = self.hashes.first(idx, self.requests[idx].computed / BLOCK_TOKENS);
+            self.swap_state.host.publish(idx, hashes);
             self.swap_state.end_out(idx);
+            self.blocks.release(idx);
         } else {
+            let request = &mut self.requests[idx];
+            if request.computed == 0 {
+                // It was waiting, and found full blocks.
+                request.computed = self.swap_state.host.held(idx) * BLOCK_TOKENS;
+            }
             self.swap_state.end_in(idx);
+            self.publish(idx);
         }
         if ended {
             self.free(idx);
-            return Transferred::Finished { forget: swapping_out };
+            return Transferred::Finished;
         }
         let key = self.key(idx);
         if swapping_out {
@@ -74,55 +92,87 @@ impl Scheduler {
         Transferred::Returned
     }
 
+    /// The blocks that the transfer of a request copies, from [`Scheduler::plan`] to
+    /// [`Scheduler::transferred`]; none where the other side has them all.
+    pub fn copies(&self, idx: RequestIdx) -> Copies<'_> {
+        let host = self.swap_state.host.table(idx);
+        let copied = self.swap_state.first(idx) as usize..host.len();
+        Copies { device: &self.blocks.table(idx)[copied.clone()], host: &host[copied] }
+    }
+
     /// Frees everything that a request outside all orders holds, and its index.
     pub(crate) fn free(&mut self, idx: RequestIdx) {
         if self.requests[idx].phase == Phase::Swapped {
-            self.swap_state.forget(idx);
+            self.swap_state.leave();
         }
+        self.swap_state.host.release(idx);
         self.blocks.release(idx);
         self.requests.release(idx);
     }
 
-    /// Returns true if a victim's KV should go to the host: there is room, and copying it both ways
-    /// takes less time than recomputing it.
-    fn worth_swapping(&self, idx: RequestIdx) -> bool {
-        let tokens = self.requests[idx].computed;
-        let blocks = blocks_for(tokens);
-        if tokens == 0 || blocks > self.swap_state.host_free() {
-            return false;
-        }
+    /// Returns true if a victim's KV should go to the host: copying those of its `blocks` that are
+    /// not `known` there, and all of them back, takes less time than recomputing it.
+    fn worth_swapping(&self, idx: RequestIdx, blocks: u32, known: u32) -> bool {
         match self.config.preemption {
             Preemption::Recompute => false,
             Preemption::Swap => true,
             Preemption::Auto => {
-                let copied_s = 2.0 * f64::from(blocks) * self.config.block_s;
-                copied_s < f64::from(tokens) * self.config.token_s
+                let copied_s = f64::from(2 * blocks - known) * self.config.block_s;
+                copied_s < f64::from(self.requests[idx].computed) * self.config.token_s
             }
         }
     }
 
-    /// Begins to swap a victim out, if that is worthwhile. The victim is in no order any more; its
-    /// blocks without computed tokens are free at once.
+    /// Begins to swap a victim out, if that is worthwhile and the host has room. The victim is in
+    /// no order any more; its blocks without computed tokens are free at once.
     pub(crate) fn swap_out(&mut self, idx: RequestIdx) -> bool {
-        if !self.worth_swapping(idx) {
+        let computed = self.requests[idx].computed;
+        let blocks = blocks_for(computed);
+        let hashes = self.hashes.first(idx, computed / BLOCK_TOKENS);
+        let host = &mut self.swap_state.host;
+        let known = host.find(hashes);
+        if computed == 0 || !self.worth_swapping(idx, blocks, known) {
             return false;
         }
+        // Held before the others take room, whose place these may have.
+        self.swap_state.host.share(idx, &hashes[..known as usize]);
+        if blocks - known > self.swap_state.host.free() {
+            self.swap_state.host.release(idx);
+            return false;
+        }
+        self.swap_state.host.grow(idx, blocks - known);
         self.requests.set_phase(idx, Phase::SwappingOut);
-        let request = &mut self.requests[idx];
-        request.swaps += 1;
-        let blocks = blocks_for(request.computed);
+        self.requests[idx].swaps += 1;
         self.blocks.truncate(idx, blocks);
-        self.swap_state.begin_out(idx, blocks);
+        self.swap_state.begin_out(idx, known);
         self.plan.swap_out.push(idx);
         true
     }
 
-    /// Begins to swap a request in. It is in no order any more, and holds the blocks of all its
-    /// tokens.
-    pub(crate) fn swap_in(&mut self, idx: RequestIdx) {
+    /// The request's first blocks that the host has by hash and the device, with `cached` of them,
+    /// has not; 0 if computing them takes less time than copying.
+    pub(crate) fn blocks_on_host(&self, idx: RequestIdx, cached: u32) -> u32 {
+        let copied_s = self.config.block_s;
+        if copied_s >= f64::from(BLOCK_TOKENS) * self.config.token_s {
+            return 0;
+        }
+        let most = self.requests[idx].max_cached_blocks();
+        let found = self.swap_state.host.find(self.hashes.first(idx, most));
+        if found > cached { found } else { 0 }
+    }
+
+    /// Begins to swap a request in. It is in no order any more, holds the host's blocks of its KV,
+    /// or of its first tokens, and on the device blocks for all its tokens; the first `cached` are
+    /// filled already.
+    pub(crate) fn swap_in(&mut self, idx: RequestIdx, cached: u32) {
+        if self.requests[idx].phase == Phase::Swapped {
+            self.swap_state.leave();
+        } else {
+            self.plan.cached_tokens += self.swap_state.host.held(idx) * BLOCK_TOKENS;
+        }
         self.requests.set_phase(idx, Phase::SwappingIn);
         self.requests[idx].skipped_steps = 0;
-        self.swap_state.begin_in(idx);
+        self.swap_state.begin_in(idx, cached);
         self.plan.swap_in.push(idx);
     }
 
@@ -148,7 +198,7 @@ impl Scheduler {
     /// plan, since it may run next. `promised` blocks are those of skipped requests.
     pub(crate) fn reclaim(&mut self, promised: u32) {
         let Some(worst_row) = self.running.last().copied() else { return };
-        if self.swap_state.host_free() == 0 || self.config.preemption == Preemption::Recompute {
+        if self.config.host_blocks == 0 || self.config.preemption == Preemption::Recompute {
             return;
         }
         let wanted = promised + self.low_water(self.running.len());
@@ -196,6 +246,6 @@ impl Scheduler {
 
     /// Blocks of the host pool that requests hold.
     pub fn host_blocks_used(&self) -> u32 {
-        self.swap_state.host_used()
+        self.swap_state.host.used()
     }
 }

@@ -21,7 +21,7 @@ impl Transfers {
     /// Starts the transfers of `plan`, at `now_ns`.
     pub(crate) fn start(&mut self, plan: &Plan, scheduler: &Scheduler, now_ns: u64) {
         for &idx in plan.swap_out.iter().chain(&plan.swap_in) {
-            let ns = (scheduler.blocks(idx).len() as f64 * self.block_ns) as u64;
+            let ns = (scheduler.copies(idx).host.len() as f64 * self.block_ns) as u64;
             let begin_ns = self.due.back().map_or(0, |&(_, ns)| ns).max(now_ns);
             self.due.push_back((idx, begin_ns + ns));
         }

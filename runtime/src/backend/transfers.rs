@@ -1,25 +1,23 @@
 //! Swapping: KV blocks copied to a host pool and back.
 
+use trail_scheduler::Copies;
+
 use super::Fault;
 
 /// Copies KV blocks to the host pool and back, asynchronously and without delaying steps.
 pub trait Transfers {
-    /// Starts to copy `blocks`, the KV of `request`, to the host, after all steps launched so far.
-    /// The blocks must stay allocated until [`Transfers::finished`] names the request. The caller
-    /// keeps within [`Transfers::host_blocks`].
-    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
+    /// Starts to copy the KV of `request` to the host, after all steps launched so far. Both sides
+    /// of `copies` stay as they are until [`Transfers::finished`] names the request. Host blocks
+    /// are numbers below [`Transfers::host_blocks`].
+    fn swap_out(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault>;
 
-    /// Starts to copy the host copy of `request` into `blocks`, equally many, after all steps
-    /// launched so far. No step may use the blocks before [`Transfers::finished`] names the
-    /// request; the host copy is released then.
-    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault>;
+    /// Starts to copy the KV of `request` back from the host, after all steps launched so far. No
+    /// step may use the device's blocks, and no transfer may write the host's, before
+    /// [`Transfers::finished`] names the request.
+    fn swap_in(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault>;
 
     /// Appends the requests whose transfer completed since the last call. Does not wait.
     fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault>;
-
-    /// Releases the host copy of `request`. Not called while a transfer of the request is in
-    /// flight.
-    fn forget(&mut self, request: u32);
 
     /// Size of the host pool, blocks.
     fn host_blocks(&self) -> u32;

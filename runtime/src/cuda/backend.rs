@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trail_probe::Weights;
 use trail_ptx::DevicePtr;
+use trail_scheduler::Copies;
 
 /// How often a host that polls memory asks the driver whether the device is still there.
 const QUERY_EVERY: Duration = Duration::from_micros(100);
@@ -336,23 +337,17 @@ impl CudaBackend {
 }
 
 impl Transfers for CudaBackend {
-    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
+    fn swap_out(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
         self.executor.invalidate(request);
-        self.swap()?.swap_out(request, blocks)
+        self.swap()?.swap_out(request, copies)
     }
 
-    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.swap()?.swap_in(request, blocks)
+    fn swap_in(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
+        self.swap()?.swap_in(request, copies)
     }
 
     fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
         self.swap()?.finished(requests)
-    }
-
-    fn forget(&mut self, request: u32) {
-        if let Some(swap) = &mut self.swap {
-            swap.forget(request);
-        }
     }
 
     fn host_blocks(&self) -> u32 {

@@ -271,10 +271,6 @@ impl Lifecycle {
         let ActiveRequest { permit, events, .. } = *active;
         match finished {
             Finished::Now => drop(permit),
-            Finished::Forget => {
-                swaps.forget(idx);
-                drop(permit);
-            }
             Finished::AfterTransfer => swaps.keep_permit(idx, permit),
         }
         counters.set_load(scheduler, self.queue.live());

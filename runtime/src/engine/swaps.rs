@@ -11,8 +11,6 @@ use crate::backend::{Backend, Fault, Transfers};
 pub(super) struct Swaps {
     /// Requests whose transfer the backend has completed, and the scheduler has not heard of.
     completed: Vec<u32>,
-    /// Requests whose host copy is to be released.
-    to_release: Vec<u32>,
     /// Under a simulated clock: when each transfer in flight completes, in order of completion.
     completes_at: Vec<(u32, u64)>,
     /// By request index: permits of requests that ended during a transfer, which holds their index.
@@ -24,7 +22,6 @@ impl Swaps {
     pub(super) fn new(max_requests: usize) -> Swaps {
         Swaps {
             completed: Vec::with_capacity(max_requests),
-            to_release: Vec::with_capacity(max_requests),
             completes_at: Vec::with_capacity(max_requests),
             permits: (0..max_requests).map(|_| None).collect(),
         }
@@ -41,13 +38,7 @@ impl Swaps {
         self.permits.fill_with(|| None);
     }
 
-    /// Releases the host copy of `idx` at the next [`Swaps::poll`].
-    pub(super) fn forget(&mut self, idx: RequestIdx) {
-        self.to_release.push(idx.0);
-    }
-
-    /// Reports completed transfers to the scheduler and releases host copies. Returns whether a
-    /// transfer completed.
+    /// Reports completed transfers to the scheduler. Returns whether there were any.
     pub(super) fn poll(
         &mut self,
         backend: &mut dyn Backend,
@@ -55,12 +46,11 @@ impl Swaps {
         clock: &dyn Clock,
     ) -> Result<bool, Fault> {
         let Some(transfers) = backend.transfers() else { return Ok(false) };
-        self.to_release.drain(..).for_each(|idx| transfers.forget(idx));
         transfers.finished(&mut self.completed)?;
         if clock.simulated().is_none() {
             let any = !self.completed.is_empty();
             for index in 0..self.completed.len() {
-                self.complete(self.completed[index], transfers, scheduler);
+                self.complete(self.completed[index], scheduler);
             }
             self.completed.clear();
             return Ok(any);
@@ -77,22 +67,14 @@ impl Swaps {
                 transfers.finished(&mut self.completed)?;
             };
             self.completed.swap_remove(at);
-            self.complete(idx, transfers, scheduler);
+            self.complete(idx, scheduler);
             any = true;
         }
         Ok(any)
     }
 
-    fn complete(
-        &mut self,
-        idx: u32,
-        transfers: &mut dyn Transfers,
-        scheduler: &mut LoggedScheduler,
-    ) {
-        if let Transferred::Finished { forget } = scheduler.transferred(RequestIdx(idx)) {
-            if forget {
-                transfers.forget(idx);
-            }
+    fn complete(&mut self, idx: u32, scheduler: &mut LoggedScheduler) {
+        if scheduler.transferred(RequestIdx(idx)) == Transferred::Finished {
             self.permits[idx as usize] = None;
         }
     }
@@ -107,14 +89,14 @@ impl Swaps {
         let plan = scheduler.last_plan();
         let Some(transfers) = backend.transfers() else { return Ok(()) };
         for &idx in &plan.swap_out {
-            let blocks = scheduler.blocks(idx);
-            self.note_completion(idx.0, blocks.len(), transfers, clock);
-            transfers.swap_out(idx.0, blocks)?;
+            let copies = scheduler.copies(idx);
+            self.note_completion(idx.0, copies.host.len(), transfers, clock);
+            transfers.swap_out(idx.0, copies)?;
         }
         for &idx in &plan.swap_in {
-            let blocks = scheduler.blocks(idx);
-            self.note_completion(idx.0, blocks.len(), transfers, clock);
-            transfers.swap_in(idx.0, blocks)?;
+            let copies = scheduler.copies(idx);
+            self.note_completion(idx.0, copies.host.len(), transfers, clock);
+            transfers.swap_in(idx.0, copies)?;
         }
         Ok(())
     }
@@ -143,6 +125,8 @@ impl Swaps {
 
 #[cfg(test)]
 mod tests {
+    use trail_scheduler::Copies;
+
     use super::*;
     use crate::engine::{StepClock, StepCost};
 
@@ -150,19 +134,15 @@ mod tests {
     struct Link;
 
     impl Transfers for Link {
-        fn swap_out(&mut self, _request: u32, _blocks: &[u32]) -> Result<(), Fault> {
+        fn swap_out(&mut self, _request: u32, _copies: Copies<'_>) -> Result<(), Fault> {
             unreachable!()
         }
 
-        fn swap_in(&mut self, _request: u32, _blocks: &[u32]) -> Result<(), Fault> {
+        fn swap_in(&mut self, _request: u32, _copies: Copies<'_>) -> Result<(), Fault> {
             unreachable!()
         }
 
         fn finished(&mut self, _requests: &mut Vec<u32>) -> Result<(), Fault> {
-            unreachable!()
-        }
-
-        fn forget(&mut self, _request: u32) {
             unreachable!()
         }
 

@@ -35,24 +35,65 @@ impl Hasher for Fold {
     }
 }
 
-/// The hashes of each request's full blocks, and the block of each hash.
-pub(super) struct HashIndex {
+/// The hashes of each request's full blocks.
+pub(crate) struct RequestHashes {
     /// `[request][stride]`. Zeroed memory costs no page until an index is used.
-    of_requests: Vec<u128>,
-    /// `[request]`: hashes given, and those whose blocks were looked at by `publish`.
-    given: Vec<[u32; 2]>,
+    hashes: Vec<u128>,
+    /// `[request]`: hashes given.
+    given: Vec<u32>,
     stride: usize,
+}
+
+impl RequestHashes {
+    /// Up to `stride` hashes a request.
+    pub(crate) fn new(max_requests: u32, stride: u32) -> RequestHashes {
+        let stride = stride as usize;
+        let (hashes, given) =
+            (vec![0; stride * max_requests as usize], vec![0; max_requests as usize]);
+        RequestHashes { hashes, given, stride }
+    }
+
+    /// The hashes of the request's first full blocks, `max` at the most, in token order.
+    pub(crate) fn first(&self, idx: RequestIdx, max: u32) -> &[u128] {
+        let first = idx.index() * self.stride;
+        &self.hashes[first..first + self.given[idx.index()].min(max) as usize]
+    }
+
+    /// The hash of the request's block `block`, if it has one.
+    pub(crate) fn at(&self, idx: RequestIdx, block: u32) -> Option<BlockHash> {
+        self.first(idx, u32::MAX).get(block as usize).map(|&hash| BlockHash(hash))
+    }
+
+    /// Appends a hash, and returns its place; one beyond the longest table is of no use.
+    pub(crate) fn push(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
+        let given = &mut self.given[idx.index()];
+        let place = *given;
+        ((place as usize) < self.stride).then(|| {
+            self.hashes[idx.index() * self.stride + place as usize] = hash.0;
+            *given += 1;
+            place
+        })
+    }
+
+    /// Forgets the hashes of a request.
+    pub(crate) fn clear(&mut self, idx: RequestIdx) {
+        self.given[idx.index()] = 0;
+    }
+}
+
+/// The block of each hash.
+pub(super) struct HashIndex {
+    /// `[request]`: blocks that `publish` has looked at.
+    published: Vec<u32>,
     /// `[block]`; `None` for a block without a hash.
     of_blocks: Vec<Option<BlockHash>>,
     blocks: HashMap<BlockHash, BlockId, BuildHasherDefault<Fold>>,
 }
 
 impl HashIndex {
-    pub(super) fn new(num_blocks: u32, max_requests: u32, stride: usize) -> HashIndex {
+    pub(super) fn new(num_blocks: u32, max_requests: u32) -> HashIndex {
         HashIndex {
-            of_requests: vec![0; stride * max_requests as usize],
-            given: vec![[0; 2]; max_requests as usize],
-            stride,
+            published: vec![0; max_requests as usize],
             of_blocks: vec![None; num_blocks as usize],
             // At half of its room a map that loses as many entries as it gains allocates nothing.
             blocks: HashMap::with_capacity_and_hasher(2 * num_blocks as usize, Default::default()),
@@ -61,29 +102,6 @@ impl HashIndex {
 }
 
 impl HashIndex {
-    /// The hashes of the request's full blocks, in token order.
-    pub(super) fn of(&self, idx: RequestIdx) -> &[u128] {
-        let first = idx.index() * self.stride;
-        &self.of_requests[first..first + self.given[idx.index()][0] as usize]
-    }
-
-    /// Appends a hash, and returns its place; one beyond the longest table is of no use.
-    pub(super) fn push(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
-        let given = &mut self.given[idx.index()][0];
-        let place = *given;
-        let at = (place as usize) < self.stride;
-        at.then(|| {
-            self.of_requests[idx.index() * self.stride + place as usize] = hash.0;
-            *given += 1;
-            place
-        })
-    }
-
-    /// Forgets the hashes of a request.
-    pub(super) fn clear(&mut self, idx: RequestIdx) {
-        self.given[idx.index()] = [0; 2];
-    }
-
     /// The block that is known by `hash`.
     pub(super) fn find(&self, hash: u128) -> Option<BlockId> {
         self.blocks.get(&BlockHash(hash)).copied()
@@ -96,24 +114,23 @@ impl HashIndex {
     /// Gives the request's full blocks their hashes, up to the first that another block has. So the
     /// block before a known one is known too, or was forgotten before it. `table`: the blocks whose
     /// tokens all have KV.
-    pub(super) fn publish(&mut self, idx: RequestIdx, table: &[BlockId]) {
-        let [given, published] = self.given[idx.index()];
-        let end = (given as usize).min(table.len());
-        for (at, &block) in table.iter().enumerate().take(end).skip(published as usize) {
-            let hash = BlockHash(self.of_requests[idx.index() * self.stride + at]);
-            let known = *self.blocks.entry(hash).or_insert(block);
+    pub(super) fn publish(&mut self, idx: RequestIdx, hashes: &[u128], table: &[BlockId]) {
+        let published = &mut self.published[idx.index()];
+        let blocks = hashes.iter().zip(table).skip(*published as usize);
+        for (&hash, &block) in blocks {
+            let known = *self.blocks.entry(BlockHash(hash)).or_insert(block);
             if known != block {
                 // Another block has the hash; those after this one would follow on it.
                 break;
             }
-            self.of_blocks[block as usize] = Some(hash);
-            self.given[idx.index()][1] = at as u32 + 1;
+            self.of_blocks[block as usize] = Some(BlockHash(hash));
+            *published += 1;
         }
     }
 
     /// Lets the request's blocks from `kept` on be published again: it no longer holds them.
     pub(super) fn unpublish(&mut self, idx: RequestIdx, kept: u32) {
-        let published = &mut self.given[idx.index()][1];
+        let published = &mut self.published[idx.index()];
         *published = kept.min(*published);
     }
 

@@ -5,7 +5,7 @@ use std::iter;
 use super::Fill;
 use crate::decision::Action;
 use crate::key::{Key, Ranked};
-use crate::request::Phase;
+
 use crate::scheduler::Scheduler;
 
 impl Fill<'_> {
@@ -36,8 +36,8 @@ impl Fill<'_> {
     /// go of these when it is skipped.
     fn promise(&mut self, to: Ranked, blocks: u32) {
         let scheduler = &*self.scheduler;
-        let waits = scheduler.requests[to.idx].phase == Phase::Waiting;
-        let alone = if waits { scheduler.blocks.held_alone(to.idx) } else { 0 };
+        let enters = !scheduler.requests[to.idx].resident();
+        let alone = if enters { scheduler.blocks.held_alone(to.idx) } else { 0 };
         self.promised += blocks + alone;
     }
 

@@ -13,8 +13,8 @@ pub(super) struct RefBlocks {
     tables: BTreeMap<RequestIdx, Vec<u64>>,
     /// Tables that have each block; none for a block in no table.
     holders: BTreeMap<u64, u32>,
-    /// Hashes of each request's full blocks, and the number that `publish` has looked at.
-    hashes: BTreeMap<RequestIdx, (Vec<BlockHash>, usize)>,
+    /// Blocks of each request that `publish` has looked at.
+    published: BTreeMap<RequestIdx, usize>,
     known: BTreeMap<BlockHash, u64>,
     /// Known blocks that no table has, by the time since then, the longest first.
     cached: Vec<u64>,
@@ -27,6 +27,14 @@ impl RefBlocks {
 
     pub(super) fn table(&self, idx: RequestIdx) -> &[u64] {
         self.tables.get(&idx).map_or(&[], |table| table)
+    }
+
+    pub(super) fn held(&self, idx: RequestIdx) -> u32 {
+        self.table(idx).len() as u32
+    }
+
+    pub(super) fn free(&self) -> u32 {
+        self.num_blocks - self.used()
     }
 
     /// Blocks in some table.
@@ -78,51 +86,33 @@ impl RefBlocks {
             }
             self.forget_above(self.max_cached);
         }
-        if let Some((_, published)) = self.hashes.get_mut(&idx) {
-            *published = (*published).min(kept as usize);
-        }
-    }
-
-    pub(super) fn submit(&mut self, idx: RequestIdx) {
-        self.hashes.insert(idx, (Vec::new(), 0));
-    }
-
-    /// Appends a hash, and returns its place.
-    pub(super) fn push_hash(&mut self, idx: RequestIdx, hash: BlockHash) -> Option<u32> {
-        let hashes = &mut self.hashes.get_mut(&idx).unwrap().0;
-        (self.max_cached > 0).then(|| {
-            hashes.push(hash);
-            hashes.len() as u32 - 1
-        })
+        let published = self.published.entry(idx).or_default();
+        *published = (*published).min(kept as usize);
     }
 
     pub(super) fn knows(&self, hash: BlockHash) -> bool {
         self.known.contains_key(&hash)
     }
 
-    pub(super) fn hash(&self, idx: RequestIdx, block: u32) -> Option<BlockHash> {
-        self.hashes[&idx].0.get(block as usize).copied()
+    /// Of the blocks of a sequence with these hashes, the first ones that are known.
+    pub(super) fn find(&self, hashes: &[BlockHash]) -> u32 {
+        hashes.iter().take_while(|hash| self.known.contains_key(hash)).count() as u32
     }
 
-    pub(super) fn find(&self, idx: RequestIdx, max: u32) -> u32 {
-        let hashes = self.hashes[&idx].0.iter().take(max as usize);
-        hashes.take_while(|hash| self.known.contains_key(hash)).count() as u32
-    }
-
-    pub(super) fn share(&mut self, idx: RequestIdx, count: u32) {
-        for at in 0..count as usize {
-            let block = self.known[&self.hashes[&idx].0[at]];
+    pub(super) fn share(&mut self, idx: RequestIdx, hashes: &[BlockHash]) {
+        for hash in hashes {
+            let block = self.known[hash];
             self.cached.retain(|cached| *cached != block);
             self.hold(idx, block);
         }
     }
 
-    pub(super) fn publish(&mut self, idx: RequestIdx, computed: u32) {
+    /// Makes the request's first blocks known by their hashes.
+    pub(super) fn publish(&mut self, idx: RequestIdx, hashes: &[BlockHash]) {
         let table = self.tables.get(&idx).map_or(&[][..], |table| table);
-        let (hashes, published) = self.hashes.get_mut(&idx).unwrap();
-        let end = hashes.len().min(table.len()).min(computed as usize);
-        for at in *published..end {
-            if *self.known.entry(hashes[at]).or_insert(table[at]) != table[at] {
+        let published = self.published.entry(idx).or_default();
+        for (at, (&hash, &block)) in hashes.iter().zip(table).enumerate().skip(*published) {
+            if self.max_cached == 0 || *self.known.entry(hash).or_insert(block) != block {
                 break;
             }
             *published = at + 1;

@@ -13,8 +13,8 @@ use self::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::limits::blocks_for;
 use crate::{
-    BLOCK_TOKENS, Key, MIN_CHUNK_TOKENS, Phase, Plan, PlanRow, Policy, PrefillLimit, RequestIdx,
-    RequestState, Reserve, SchedulerConfig,
+    BLOCK_TOKENS, BlockHash, Key, MIN_CHUNK_TOKENS, Phase, Plan, PlanRow, Policy, PrefillLimit,
+    RequestIdx, RequestState, Reserve, SchedulerConfig,
 };
 
 struct Reference {
@@ -24,8 +24,11 @@ struct Reference {
     /// Finished requests whose transfers have not ended.
     ending: BTreeMap<RequestIdx, RequestState>,
     blocks: RefBlocks,
-    /// Blocks of each request that the host holds, receives or sends back.
-    copies: BTreeMap<RequestIdx, u32>,
+    host: RefBlocks,
+    /// Hashes of each request's full blocks; none where blocks are not known by them.
+    hashes: BTreeMap<RequestIdx, Vec<BlockHash>>,
+    /// The first block of each transfer.
+    copied_from: BTreeMap<RequestIdx, u32>,
     limit: Option<PrefillLimit>,
     /// False: first in, first out.
     trusts_predictions: bool,
@@ -41,30 +44,41 @@ struct Reference {
 
 impl Reference {
     fn held(&self, idx: RequestIdx) -> u32 {
-        self.blocks.table(idx).len() as u32
+        self.blocks.held(idx)
     }
 
     fn free(&self) -> u32 {
-        self.config.num_blocks - self.blocks.used()
+        self.blocks.free()
     }
 
-    /// Blocks that `request` finds by hash if it has no KV, and the first token to compute.
+    /// The hashes of the request's first blocks, `max` at the most.
+    fn hashes(&self, idx: RequestIdx, max: u32) -> Vec<BlockHash> {
+        self.hashes.get(&idx).into_iter().flatten().take(max as usize).copied().collect()
+    }
+
+    /// Blocks that `request` finds by hash if the device has none of its own, and the first token
+    /// to compute.
     fn begin_at(&self, request: &RequestState) -> (u32, u32) {
-        if request.phase != Phase::Waiting {
-            return (0, request.computed);
-        }
-        let cached = self.blocks.find(request.idx, request.max_cached_blocks());
-        (cached, cached * BLOCK_TOKENS)
+        let most = match request.phase {
+            Phase::Waiting => request.max_cached_blocks(),
+            Phase::Swapped => request.computed / BLOCK_TOKENS,
+            _ => return (0, request.computed),
+        };
+        let cached = self.blocks.find(&self.hashes(request.idx, most));
+        (cached, (cached * BLOCK_TOKENS).max(request.computed))
     }
 
     /// Lets go of the blocks that a request found by hash, and cannot enter with. Returns those
     /// that no other held.
     fn give_back(&mut self, idx: RequestIdx) -> u32 {
-        if self.requests[&idx].phase != Phase::Waiting {
+        if self.requests[&idx].resident() {
             return 0;
         }
         let alone = self.blocks.held_only_by(&[idx]);
         self.blocks.truncate(idx, 0);
+        if self.requests[&idx].phase == Phase::Waiting {
+            self.host.truncate(idx, 0);
+        }
         alone
     }
 
@@ -96,20 +110,29 @@ impl Reference {
             let rows_left = rows - rows.min(running_behind.min(places - 1));
             let (cached, start) = self.begin_at(request);
             let uncomputed = request.tokens() - start;
-            let len = uncomputed.min(rows_left).min(self.prefill_rows(request, start));
-            if len == 0 || self.is_being_computed(idx, cached) {
+            let on_host = self.blocks_on_host(request, cached);
+            let returns = phase == Phase::Swapped || on_host > 0;
+            let chunk = if returns { u32::MAX } else { self.prefill_rows(request, start) };
+            let len = uncomputed.min(rows_left).min(chunk);
+            if len == 0 || !returns && self.is_being_computed(idx, cached) {
                 assert!(!running, "a running request is never short of a row");
                 passed += 1;
                 let strict = self.policy.strict_order();
                 open &= rows_left > 0 && !strict && passed < self.config.max_lookahead;
                 continue;
             }
-            if phase == Phase::Swapped && places <= self.swapping_in().count() as u32 {
+            if returns && places <= self.swapping_in().count() as u32 {
+                if phase == Phase::Waiting {
+                    passed += 1;
+                    let strict = self.policy.strict_order();
+                    open &= !strict && passed < self.config.max_lookahead;
+                }
                 continue;
             }
-            let spare = self.spare(phase, ran);
+            let spare = self.spare(if returns { Phase::Swapped } else { phase }, ran);
             let blocks = blocks_for(request.tokens());
-            self.blocks.share(idx, cached);
+            self.blocks.share(idx, &self.hashes(idx, cached));
+            self.host.share(idx, &self.hashes(idx, on_host));
             let needed = blocks - self.held(idx);
             let wanted = needed + spare + reserved;
             let missing = wanted.saturating_sub(self.free() + self.swapping_out());
@@ -134,8 +157,8 @@ impl Reference {
                 continue;
             }
             self.blocks.grow(idx, needed);
-            if phase == Phase::Swapped {
-                self.swap_in(idx);
+            if returns {
+                self.swap_in(idx, cached, on_host);
                 continue;
             }
             self.choose(idx, start, len);
@@ -204,8 +227,7 @@ impl Reference {
     /// Most rows under the limit: for a prefill at least 16 if it is the first, else 1 if it runs.
     fn prefill_rows(&self, request: &RequestState, start: u32) -> u32 {
         let uncomputed = request.tokens() - start;
-        let is_bound = uncomputed > 1 && request.phase != Phase::Swapped;
-        let Some(limit) = self.left.filter(|_| is_bound) else { return u32::MAX };
+        let Some(limit) = self.left.filter(|_| uncomputed > 1) else { return u32::MAX };
         let is_prefill = |row: &PlanRow| self.requests[&row.idx].tokens() > row.start + 1;
         let is_first = !self.plan.rows.iter().any(is_prefill);
         let rows = limit.tokens(start);
@@ -347,7 +369,8 @@ impl Reference {
         let Some(request) = self.requests.get(&idx).filter(|request| request.resident()) else {
             return;
         };
-        self.blocks.publish(idx, request.computed / BLOCK_TOKENS);
+        let hashes = self.hashes(idx, request.computed / BLOCK_TOKENS);
+        self.blocks.publish(idx, &hashes);
     }
 
     /// True if the request has no KV, and a row of the plan computes the block after its first
@@ -357,7 +380,7 @@ impl Reference {
         if request.phase != Phase::Waiting || (cached + 1) * BLOCK_TOKENS >= request.tokens() {
             return false;
         }
-        let hash = |idx| self.blocks.hash(idx, cached);
+        let hash = |idx| self.hashes.get(&idx)?.get(cached as usize);
         let mut rows = self.plan.rows.iter().filter(|row| row.start / BLOCK_TOKENS <= cached);
         hash(idx).is_some() && rows.any(|row| hash(row.idx) == hash(idx))
     }

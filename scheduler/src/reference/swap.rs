@@ -26,28 +26,48 @@ impl Reference {
 
     /// Begins to swap the victim out. Returns false if it is recomputed instead.
     pub(super) fn swap_out(&mut self, idx: RequestIdx) -> bool {
-        let request = self.requests.get_mut(&idx).unwrap();
-        let copies = blocks_for(request.computed);
-        let room = self.config.host_blocks - self.copies.values().sum::<u32>();
+        let computed = self.requests[&idx].computed;
+        let copies = blocks_for(computed);
+        let hashes = self.hashes(idx, computed / BLOCK_TOKENS);
+        let known = self.host.find(&hashes);
         let cheaper = match self.config.preemption {
             Preemption::Recompute => false,
             Preemption::Swap => true,
             Preemption::Auto => {
                 let (block_s, token_s) = (self.config.block_s, self.config.token_s);
-                2.0 * copies as f64 * block_s < request.computed as f64 * token_s
+                (2 * copies - known) as f64 * block_s < computed as f64 * token_s
             }
         };
-        if !cheaper || copies == 0 || copies > room {
+        if !cheaper || copies == 0 {
             return false;
         }
-        request.phase = Phase::SwappingOut;
+        self.host.share(idx, &hashes[..known as usize]);
+        if copies - known > self.host.free() {
+            self.host.truncate(idx, 0);
+            return false;
+        }
+        self.host.grow(idx, copies - known);
+        self.copied_from.insert(idx, known);
+        self.requests.get_mut(&idx).unwrap().phase = Phase::SwappingOut;
         self.blocks.truncate(idx, copies);
-        self.copies.insert(idx, copies);
         self.plan.swap_out.push(idx);
         true
     }
 
-    pub(super) fn swap_in(&mut self, idx: RequestIdx) {
+    /// Blocks that a waiting request finds on the host, more than on the device, if copying one
+    /// takes less time than computing it.
+    pub(super) fn blocks_on_host(&self, request: &RequestState, cached: u32) -> u32 {
+        let pays = self.config.block_s < f64::from(BLOCK_TOKENS) * self.config.token_s;
+        if request.phase != Phase::Waiting || !pays {
+            return 0;
+        }
+        let found = self.host.find(&self.hashes(request.idx, request.max_cached_blocks()));
+        if found > cached { found } else { 0 }
+    }
+
+    pub(super) fn swap_in(&mut self, idx: RequestIdx, cached: u32, on_host: u32) {
+        self.plan.cached_tokens += on_host * BLOCK_TOKENS;
+        self.copied_from.insert(idx, cached);
         let request = self.requests.get_mut(&idx).unwrap();
         (request.phase, request.skipped_steps) = (Phase::SwappingIn, 0);
         self.plan.swap_in.push(idx);
@@ -84,23 +104,38 @@ impl Reference {
             return;
         }
         self.blocks.truncate(idx, 0);
-        self.copies.remove(&idx);
+        self.host.truncate(idx, 0);
     }
 
     pub(super) fn transferred(&mut self, idx: RequestIdx) -> Transferred {
-        if let Some(ended) = self.ending.remove(&idx) {
+        let ended = self.ending.remove(&idx);
+        let request = ended.as_ref().unwrap_or_else(|| &self.requests[&idx]);
+        let phase = request.phase;
+        if phase == Phase::SwappingOut {
+            let hashes = self.hashes(idx, request.computed / BLOCK_TOKENS);
+            self.host.publish(idx, &hashes);
             self.blocks.truncate(idx, 0);
-            self.copies.remove(&idx);
-            return Transferred::Finished { forget: ended.phase == Phase::SwappingOut };
+        } else {
+            let found = self.host.held(idx) * BLOCK_TOKENS;
+            let computed = if request.computed == 0 { found } else { request.computed };
+            self.host.truncate(idx, 0);
+            let hashes = self.hashes(idx, computed / BLOCK_TOKENS);
+            self.blocks.publish(idx, &hashes);
+            if let Some(request) = self.requests.get_mut(&idx) {
+                request.computed = computed;
+            }
+        }
+        if ended.is_some() {
+            self.blocks.truncate(idx, 0);
+            self.host.truncate(idx, 0);
+            return Transferred::Finished;
         }
         let request = self.requests.get_mut(&idx).unwrap();
-        if request.phase == Phase::SwappingOut {
+        if phase == Phase::SwappingOut {
             request.phase = Phase::Swapped;
-            self.blocks.truncate(idx, 0);
             return Transferred::Swapped;
         }
         request.phase = Phase::Paused;
-        self.copies.remove(&idx);
         Transferred::Returned
     }
 }

@@ -159,7 +159,7 @@ impl Replayer {
     fn transferred(&mut self, id: RequestId) -> Result<(), String> {
         let moving = self.indices.get(&id).filter(|&&idx| self.scheduler.state(idx).moving());
         let idx = *moving.ok_or_else(|| format!("request {} is in no transfer", id.0))?;
-        if let Transferred::Finished { .. } = self.scheduler.transferred(idx) {
+        if self.scheduler.transferred(idx) == Transferred::Finished {
             self.indices.remove(&id);
         }
         Ok(())

@@ -6,7 +6,6 @@
 //! one copy.
 
 mod block_range;
-mod host_blocks;
 mod link;
 
 use super::device::Device;
@@ -18,11 +17,11 @@ use super::queue::{Queue, has_run};
 use crate::backend::{Fault, Transfers};
 use block_range::{BlockRange, each_range};
 use cudarc::driver::{CudaEvent, CudaStream};
-use host_blocks::HostBlocks;
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
 use trail_ptx::DevicePtr;
+use trail_scheduler::Copies;
 
 pub use link::seconds;
 
@@ -47,7 +46,8 @@ pub struct Swap {
     compute: Arc<CudaStream>,
     pool: PoolView,
     memory: PinnedBuffer,
-    blocks: HostBlocks,
+    /// Blocks of `memory`.
+    host_blocks: u32,
     out: Lane,
     back: Lane,
     /// Marks the end of the steps launched so far.
@@ -70,8 +70,15 @@ struct PoolView {
 /// One direction.
 struct Lane {
     queue: Queue,
-    /// Request index and end event of each transfer in flight, in the order of the stream.
-    in_flight: VecDeque<(u32, CudaEvent)>,
+    /// Transfers in flight, in the order of the stream.
+    in_flight: VecDeque<InFlight>,
+}
+
+struct InFlight {
+    request: u32,
+    /// Its host blocks, where they have checksums.
+    blocks: Vec<u32>,
+    end: CudaEvent,
 }
 
 impl Swap {
@@ -93,8 +100,8 @@ impl Swap {
             let stream = device.stream(Priority::Low)?;
             // SAFETY: copies run between the pool and host memory, which both outlive this
             // (`Drop` waits for the queues). They wait for all steps that use the blocks, and no
-            // step is launched with them, nor another copy, until the request is named as finished;
-            // the host blocks are the request's own.
+            // step is launched with them, nor another copy that writes one, until the request is
+            // named as finished.
             let queue = unsafe { Queue::new(device.clone(), stream) };
             Ok::<_, CudaError>(Lane { queue, in_flight })
         };
@@ -104,7 +111,7 @@ impl Swap {
             compute: compute.clone(),
             pool: view,
             memory,
-            blocks: HostBlocks::new(host_blocks.max(1), max_requests),
+            host_blocks: host_blocks.max(1),
             out: lane()?,
             back: lane()?,
             steps: device.event()?,
@@ -160,14 +167,16 @@ impl Swap {
         })
     }
 
-    /// Queues the transfer of `request`'s blocks, which have their places on the host.
-    fn begin(&mut self, request: u32, blocks: &[u32], is_out: bool) -> Result<(), CudaError> {
+    /// Queues the transfer of `request`'s blocks.
+    fn begin(&mut self, request: u32, copies: Copies<'_>, is_out: bool) -> Result<(), CudaError> {
+        self.check(request, copies)?;
         self.device.shared().bind()?;
         let lane = if is_out { &self.out } else { &self.back };
         let recorded = self.steps.record(&self.compute);
         let ordered = recorded.and_then(|()| lane.queue.stream().wait(&self.steps));
         ordered.map_err(driver_error("ordering a swap behind the steps"))?;
-        let places = blocks.iter().copied().zip(self.blocks.of(request));
+        let Copies { device, host } = copies;
+        let places = device.iter().copied().zip(host.iter().copied());
         each_range(places, |range| self.copy(&lane.queue, range, is_out))?;
         let end = self.events.pop().ok_or_else(|| CudaError::Contract {
             what: format!("request {request} is swapped while its last swap is in flight"),
@@ -175,36 +184,53 @@ impl Swap {
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let recorded =
             end.record(lane.queue.stream()).map_err(driver_error("recording the end of a swap"));
-        lane.in_flight.push_back((request, end));
+        let blocks = self.sums.as_ref().map_or(Vec::new(), |_| host.to_vec());
+        lane.in_flight.push_back(InFlight { request, blocks, end });
         recorded
     }
 
-    /// The next transfer of a lane that has ended.
-    fn next_ended(&mut self, is_out: bool) -> Result<Option<u32>, CudaError> {
-        let lane = if is_out { &mut self.out } else { &mut self.back };
-        let Some((_, end)) = lane.in_flight.front() else { return Ok(None) };
-        if !has_run(end).map_err(driver_error("swapping KV blocks"))? {
-            return Ok(None);
-        }
-        let Some((request, end)) = lane.in_flight.pop_front() else { return Ok(None) };
-        self.events.push(end);
-        Ok(Some(request))
+    /// Refuses a transfer that is none.
+    fn check(&self, request: u32, Copies { device, host }: Copies<'_>) -> Result<(), CudaError> {
+        let pool = self.host_blocks;
+        let what = match host.iter().find(|&&block| block >= pool) {
+            Some(block) => format!("host block {block} of request {request} is none of {pool}"),
+            None if device.len() != host.len() => {
+                let (from, to) = (device.len(), host.len());
+                format!("{from} KV blocks of request {request} for {to} blocks of the host")
+            }
+            None => return Ok(()),
+        };
+        Err(CudaError::Contract { what })
     }
 
-    /// Sums the blocks of `request`, which have arrived.
-    fn note_sums(&mut self, request: u32) {
+    /// The next transfer of a lane that has ended.
+    fn next_ended(&mut self, is_out: bool) -> Result<Option<(u32, Vec<u32>)>, CudaError> {
+        let lane = if is_out { &mut self.out } else { &mut self.back };
+        let Some(next) = lane.in_flight.front() else { return Ok(None) };
+        if !has_run(&next.end).map_err(driver_error("swapping KV blocks"))? {
+            return Ok(None);
+        }
+        let Some(InFlight { request, blocks, end }) = lane.in_flight.pop_front() else {
+            return Ok(None);
+        };
+        self.events.push(end);
+        Ok(Some((request, blocks)))
+    }
+
+    /// Sums host blocks, which have arrived.
+    fn note_sums(&mut self, blocks: &[u32]) {
         let Some(mut sums) = self.sums.take() else { return };
-        for block in self.blocks.of(request) {
+        for &block in blocks {
             sums[block as usize] = self.sum(block);
         }
         self.sums = Some(sums);
     }
 
-    /// Refuses blocks of `request` that are no longer what arrived.
-    fn check_sums(&self, request: u32) -> Result<(), CudaError> {
+    /// Refuses host blocks of `request` that are no longer what arrived.
+    fn check_sums(&self, request: u32, blocks: &[u32]) -> Result<(), CudaError> {
         let Some(sums) = &self.sums else { return Ok(()) };
         let wrong = |&(_, block): &(usize, u32)| sums[block as usize] != self.sum(block);
-        match self.blocks.of(request).enumerate().find(wrong) {
+        match blocks.iter().copied().enumerate().find(wrong) {
             None => Ok(()),
             Some((index, block)) => Err(CudaError::Contract {
                 what: format!(
@@ -235,27 +261,12 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl Transfers for Swap {
-    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
-        if !self.blocks.take(request, blocks.len() as u32) {
-            let (free, all) = (self.blocks.num_free(), self.blocks.len());
-            let what = format!(
-                "no room on the host for the {} KV blocks of request {request}: {free} of {all} free",
-                blocks.len()
-            );
-            return Err(CudaError::Contract { what }.into());
-        }
-        Ok(self.begin(request, blocks, true)?)
+    fn swap_out(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
+        Ok(self.begin(request, copies, true)?)
     }
 
-    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
-        let there = self.blocks.of(request).count();
-        if there != blocks.len() {
-            let wanted = blocks.len();
-            let what =
-                format!("{there} KV blocks of request {request} are on the host, not {wanted}");
-            return Err(CudaError::Contract { what }.into());
-        }
-        Ok(self.begin(request, blocks, false)?)
+    fn swap_in(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
+        Ok(self.begin(request, copies, false)?)
     }
 
     fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
@@ -263,24 +274,19 @@ impl Transfers for Swap {
             return Ok(());
         }
         self.device.shared().bind()?;
-        while let Some(request) = self.next_ended(true)? {
-            self.note_sums(request);
+        while let Some((request, blocks)) = self.next_ended(true)? {
+            self.note_sums(&blocks);
             requests.push(request);
         }
-        while let Some(request) = self.next_ended(false)? {
-            self.check_sums(request)?;
-            self.blocks.give_back(request);
+        while let Some((request, blocks)) = self.next_ended(false)? {
+            self.check_sums(request, &blocks)?;
             requests.push(request);
         }
         Ok(())
     }
 
-    fn forget(&mut self, request: u32) {
-        self.blocks.give_back(request);
-    }
-
     fn host_blocks(&self) -> u32 {
-        self.blocks.len()
+        self.host_blocks
     }
 
     fn block_bytes(&self) -> u64 {

@@ -1,9 +1,11 @@
 //! The CPU backend behaving as a device: it returns tokens one step late, and copies KV to a host
 //! pool and back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+
+use trail_scheduler::Copies;
 
 use crate::backend::{
     Backend, Batch, Fault, HiddenSink, PENDING, RowSink, Sampled, Step, TapPlan, Transfers,
@@ -64,10 +66,18 @@ pub(super) struct Ahead {
     answers: VecDeque<Vec<Sampled>>,
     breaks: Option<Breaks>,
     probe: Option<Arc<LengthProbe>>,
-    /// Host copies of blocks, by request.
-    host: HashMap<u32, Vec<Vec<u8>>>,
-    /// Transfers in flight: request, blocks, whether to the host, and polls so far.
-    moving: Vec<(u32, Vec<u32>, bool, usize)>,
+    /// `[host block]`
+    host: Vec<Vec<u8>>,
+    moving: Vec<Moving>,
+}
+
+/// A transfer in flight.
+struct Moving {
+    request: u32,
+    /// Blocks of the device, and of the host.
+    blocks: Vec<(u32, u32)>,
+    out: bool,
+    polls: usize,
 }
 
 impl Ahead {
@@ -88,7 +98,15 @@ impl Ahead {
         });
         let inner = CpuBackend::new(forward, tap);
         let (last, answers) = (vec![PENDING; 64], VecDeque::new());
-        Ahead { inner, last, answers, breaks, probe, host: HashMap::new(), moving: Vec::new() }
+        Ahead {
+            inner,
+            last,
+            answers,
+            breaks,
+            probe,
+            host: vec![Vec::new(); HOST_BLOCKS as usize],
+            moving: Vec::new(),
+        }
     }
 
     /// Does what is planned for step `number`. Returns false if its rows are not to be tapped.
@@ -110,19 +128,30 @@ impl Ahead {
     }
 
     /// Copies as late as possible, so that a block that was reused too early is noticed.
-    fn carry_out(&mut self, request: u32, blocks: &[u32], out: bool) {
+    fn carry_out(&mut self, blocks: &[(u32, u32)], out: bool) {
         let kv = self.inner.forward_mut().kv_mut();
-        if out {
-            let copies = blocks.iter().map(|&block| kv.block(block).to_vec()).collect();
-            let forgotten = self.host.insert(request, copies).is_none();
-            assert!(forgotten, "the host copy of the index's last request was not released");
-            return;
+        for &(device, host) in blocks {
+            let copy = &mut self.host[host as usize];
+            if out {
+                *copy = kv.block(device).to_vec();
+            } else {
+                kv.block_mut(device).copy_from_slice(copy);
+            }
         }
-        let copies = self.host.remove(&request).expect("it was swapped out");
-        assert_eq!(copies.len(), blocks.len());
-        for (&block, copy) in blocks.iter().zip(&copies) {
-            kv.block_mut(block).copy_from_slice(copy);
-        }
+    }
+
+    fn begin(&mut self, request: u32, Copies { device, host }: Copies<'_>, out: bool) {
+        assert_eq!(device.len(), host.len());
+        let blocks: Vec<_> = device.iter().copied().zip(host.iter().copied()).collect();
+        // What another transfer writes is neither read nor written.
+        let places = |moving: &Moving, block: (u32, u32)| {
+            let written = |of: (u32, u32), out| if out { of.1 } else { of.0 };
+            let other = moving.blocks.iter().filter(|_| moving.out == out);
+            other.map(|&of| written(of, out)).any(|place| place == written(block, out))
+        };
+        let clash = |&block: &(u32, u32)| self.moving.iter().any(|of| places(of, block));
+        assert!(!blocks.iter().any(clash), "two transfers write one block");
+        self.moving.push(Moving { request, blocks, out, polls: 0 });
     }
 }
 
@@ -166,32 +195,25 @@ impl Backend for Ahead {
 }
 
 impl Transfers for Ahead {
-    fn swap_out(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.moving.push((request, blocks.to_vec(), true, 0));
+    fn swap_out(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
+        self.begin(request, copies, true);
         Ok(())
     }
 
-    fn swap_in(&mut self, request: u32, blocks: &[u32]) -> Result<(), Fault> {
-        self.moving.push((request, blocks.to_vec(), false, 0));
+    fn swap_in(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault> {
+        self.begin(request, copies, false);
         Ok(())
     }
 
     fn finished(&mut self, requests: &mut Vec<u32>) -> Result<(), Fault> {
-        self.moving.iter_mut().for_each(|(.., looks)| *looks += 1);
+        self.moving.iter_mut().for_each(|moving| moving.polls += 1);
         // The latest one completes first: no order is promised.
-        while let Some(at) = self.moving.iter().rposition(|&(.., looks)| looks >= LOOKS) {
-            let (request, blocks, out, _) = self.moving.remove(at);
-            self.carry_out(request, &blocks, out);
+        while let Some(at) = self.moving.iter().rposition(|moving| moving.polls >= LOOKS) {
+            let Moving { request, blocks, out, .. } = self.moving.remove(at);
+            self.carry_out(&blocks, out);
             requests.push(request);
         }
-        let held: usize = self.host.values().map(Vec::len).sum();
-        assert!(held <= HOST_BLOCKS as usize, "{held} host blocks");
         Ok(())
-    }
-
-    fn forget(&mut self, request: u32) {
-        assert!(self.moving.iter().all(|(of, ..)| *of != request), "its transfer is in flight");
-        self.host.remove(&request).expect("it was swapped out");
     }
 
     fn host_blocks(&self) -> u32 {

@@ -6,6 +6,7 @@ mod world;
 use cudarc::driver::sys::CUresult;
 use trail_cuda_emulator::{Failing, Order};
 use trail_runtime::backend::Transfers;
+use trail_scheduler::Copies;
 use world::{World, content};
 
 /// Requests come, are written to by steps, leave for the host, come back into other blocks, are
@@ -42,7 +43,10 @@ fn what_comes_back_is_what_left_in_any_order() {
     }
 }
 
-/// Host blocks of a victim lie side by side where they can, and a run is one copy.
+fn copies<'a>(device: &'a [u32], host: &'a [u32]) -> Copies<'a> {
+    Copies { device, host }
+}
+
 #[test]
 fn blocks_that_are_adjacent_on_both_sides_are_one_copy() {
     let session = trail_cuda_emulator::session();
@@ -50,8 +54,8 @@ fn blocks_that_are_adjacent_on_both_sides_are_one_copy() {
     let mut world = World::new(12, 8, false, 1);
     world.write(&[2, 3, 4, 5, 7]);
     emulator.fail(Failing::Copy, 2, CUresult::CUDA_ERROR_UNKNOWN as u32);
-    world.swap.swap_out(0, &[2, 3, 4, 5]).unwrap();
-    let fault = world.swap.swap_out(1, &[7]).unwrap_err();
+    world.swap.swap_out(0, copies(&[2, 3, 4, 5], &[4, 5, 6, 7])).unwrap();
+    let fault = world.swap.swap_out(1, copies(&[7], &[0])).unwrap_err();
     let wanted = "swapping 1 KV blocks out, from block 7 on: CUDA_ERROR_UNKNOWN (999)";
     assert_eq!(fault.to_string(), wanted);
 }
@@ -60,20 +64,13 @@ fn blocks_that_are_adjacent_on_both_sides_are_one_copy() {
 fn a_broken_promise_is_a_fault_that_says_which() {
     let _session = trail_cuda_emulator::session();
     let mut world = World::new(12, 4, false, 1);
-    world.write(&[0, 1, 2, 3, 4]);
-    let full = world.swap.swap_out(0, &[0, 1, 2, 3, 4]).unwrap_err().to_string();
-    assert_eq!(full, "no room on the host for the 5 KV blocks of request 0: 4 of 4 free");
-    world.swap.swap_out(0, &[0, 1, 2]).unwrap();
-    world.wait(0);
-    let fewer = world.swap.swap_in(0, &[5, 6]).unwrap_err().to_string();
-    assert_eq!(fewer, "3 KV blocks of request 0 are on the host, not 2");
-    world.swap.forget(0);
-    assert_eq!(
-        world.swap.swap_in(0, &[5]).unwrap_err().to_string(),
-        "0 KV blocks of request 0 are on the host, not 1"
-    );
-    // Forgotten blocks are free again.
-    world.swap.swap_out(1, &[0, 1, 2, 3]).unwrap();
+    world.write(&[0, 1, 2]);
+    let outside = world.swap.swap_out(0, copies(&[0, 1], &[3, 4])).unwrap_err().to_string();
+    assert_eq!(outside, "host block 4 of request 0 is none of 4");
+    let fewer = world.swap.swap_in(0, copies(&[5, 6], &[0, 1, 2])).unwrap_err().to_string();
+    assert_eq!(fewer, "2 KV blocks of request 0 for 3 blocks of the host");
+    // A transfer of nothing ends.
+    world.swap.swap_out(1, copies(&[], &[])).unwrap();
     world.wait(1);
 }
 
@@ -82,7 +79,7 @@ fn a_block_that_changes_on_the_host_is_named() {
     let _session = trail_cuda_emulator::session();
     let mut world = World::new(12, 6, true, 1);
     world.write(&[0, 1, 2]);
-    world.swap.swap_out(1, &[2, 0, 1]).unwrap();
+    world.swap.swap_out(1, copies(&[2, 0, 1], &[3, 5, 0])).unwrap();
     world.wait(1);
     let planted = content(world.version_of(0));
     // SAFETY: no copy is in flight; the test alone looks at host memory.
@@ -90,7 +87,7 @@ fn a_block_that_changes_on_the_host_is_named() {
         unsafe { std::slice::from_raw_parts_mut(world.swap.host_memory(), 6 * planted.len()) };
     let at = memory.chunks(planted.len()).position(|block| block == planted).unwrap();
     memory[at * planted.len() + 100] ^= 1;
-    world.swap.swap_in(1, &[5, 6, 7]).unwrap();
+    world.swap.swap_in(1, copies(&[5, 6, 7], &[3, 5, 0])).unwrap();
     let fault = world.wait_for_fault();
     let wanted = format!(
         "block 1 of the KV of request 1 changed while it was on the host (there in block {at})"
@@ -106,7 +103,7 @@ fn a_swap_may_be_dropped_at_any_time() {
     for lost in [false, true] {
         let mut world = World::new(12, 8, false, 1);
         world.write(&[0, 1, 2]);
-        world.swap.swap_out(0, &[0, 1]).unwrap();
+        world.swap.swap_out(0, copies(&[0, 1], &[0, 1])).unwrap();
         if let (true, Some(emulator)) = (lost, session.emulator()) {
             emulator.lose_device(CUresult::CUDA_ERROR_UNKNOWN as u32);
             assert!(world.swap.finished(&mut Vec::new()).is_err());

@@ -8,6 +8,7 @@ use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
 use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::model::ModelConfig;
+use trail_scheduler::Copies;
 
 const REQUESTS: usize = 6;
 /// Longest wait for transfers: what comes later hangs.
@@ -18,9 +19,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 enum RequestState {
     Free,
     Resident { blocks: Vec<u32> },
-    Leaving { blocks: Vec<u32>, versions: Vec<u64> },
-    Away { versions: Vec<u64> },
-    Returning { blocks: Vec<u32> },
+    Leaving { blocks: Vec<u32>, host: Vec<u32>, versions: Vec<u64> },
+    Away { host: Vec<u32>, versions: Vec<u64> },
+    Returning { blocks: Vec<u32>, host: Vec<u32> },
 }
 
 // Fields are dropped in this order: the swap before the pool.
@@ -31,6 +32,7 @@ pub(crate) struct World {
     _device: Arc<Device>,
     requests: Vec<RequestState>,
     free: Vec<u32>,
+    free_host: Vec<u32>,
     /// Contents of each block when all queued work has run.
     versions: Vec<u64>,
     last_version: u64,
@@ -63,6 +65,7 @@ impl World {
             _device: device,
             requests: vec![RequestState::Free; REQUESTS],
             free: (0..blocks as u32).collect(),
+            free_host: (0..host_blocks).collect(),
             versions: vec![0; blocks],
             last_version: 0,
             state: seed,
@@ -100,9 +103,9 @@ impl World {
             (RequestState::Resident { blocks }, 0..3) => self.step(&blocks),
             (RequestState::Resident { blocks }, 3..6) => self.leave(request, blocks),
             (RequestState::Resident { blocks }, 6) => self.end(request, blocks),
-            (RequestState::Away { versions }, 0..6) => self.come_back(request, versions.len()),
-            (RequestState::Away { .. }, 6) => {
-                self.swap.forget(request as u32);
+            (RequestState::Away { versions, .. }, 0..6) => self.come_back(request, versions.len()),
+            (RequestState::Away { host, .. }, 6) => {
+                self.free_host.extend(host);
                 self.requests[request] = RequestState::Free;
                 self.counts[3] += 1;
             }
@@ -139,21 +142,13 @@ impl World {
     }
 
     fn leave(&mut self, request: usize, blocks: Vec<u32>) {
-        let on_host = |request: &RequestState| match request {
-            RequestState::Leaving { blocks, .. } | RequestState::Returning { blocks } => {
-                blocks.len()
-            }
-            RequestState::Away { versions } => versions.len(),
-            RequestState::Free | RequestState::Resident { .. } => 0,
-        };
-        let used: usize = self.requests.iter().map(on_host).sum();
-        if used + blocks.len() > self.swap.host_blocks() as usize {
-            return;
-        }
+        let Some(kept) = self.free_host.len().checked_sub(blocks.len()) else { return };
+        let host = self.free_host.split_off(kept);
         self.step(&blocks);
-        self.swap.swap_out(request as u32, &blocks).unwrap();
+        let copies = Copies { device: &blocks, host: &host };
+        self.swap.swap_out(request as u32, copies).unwrap();
         let versions = blocks.iter().map(|&block| self.version_of(block)).collect();
-        self.requests[request] = RequestState::Leaving { blocks, versions };
+        self.requests[request] = RequestState::Leaving { blocks, host, versions };
         self.counts[1] += 1;
     }
 
@@ -168,12 +163,13 @@ impl World {
 
     fn come_back(&mut self, request: usize, count: usize) {
         let Some(blocks) = self.take_free(count) else { return };
-        let RequestState::Away { versions } = self.requests[request].clone() else { return };
-        self.swap.swap_in(request as u32, &blocks).unwrap();
+        let RequestState::Away { host, versions } = self.requests[request].clone() else { return };
+        let copies = Copies { device: &blocks, host: &host };
+        self.swap.swap_in(request as u32, copies).unwrap();
         for (&block, version) in blocks.iter().zip(versions) {
             self.versions[block as usize] = version;
         }
-        self.requests[request] = RequestState::Returning { blocks };
+        self.requests[request] = RequestState::Returning { blocks, host };
         self.counts[2] += 1;
     }
 
@@ -183,11 +179,14 @@ impl World {
         for request in ended {
             let request = &mut self.requests[request as usize];
             *request = match std::mem::replace(request, RequestState::Free) {
-                RequestState::Leaving { blocks, versions } => {
+                RequestState::Leaving { blocks, host, versions } => {
                     self.free.extend(blocks);
-                    RequestState::Away { versions }
+                    RequestState::Away { host, versions }
                 }
-                RequestState::Returning { blocks } => RequestState::Resident { blocks },
+                RequestState::Returning { blocks, host } => {
+                    self.free_host.extend(host);
+                    RequestState::Resident { blocks }
+                }
                 other => panic!("a transfer ended of {other:?}"),
             };
         }
@@ -205,7 +204,7 @@ impl World {
             };
             match self.requests.iter().position(away) {
                 Some(request) => {
-                    let RequestState::Away { versions } = self.requests[request].clone() else {
+                    let RequestState::Away { versions, .. } = self.requests[request].clone() else {
                         unreachable!()
                     };
                     if self.free.len() < versions.len() {

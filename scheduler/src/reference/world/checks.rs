@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use crate::policies::PolicyKind;
-use crate::{Action, BLOCK_TOKENS, BlockId, Outstanding, Phase, RequestId, RequestIdx};
+use crate::{
+    Action, BLOCK_TOKENS, BlockId, Copies, Outstanding, Phase, RequestId, RequestIdx, RequestState,
+};
 
 impl World {
     /// The running requests, each with true if it may be preempted.
@@ -31,7 +33,11 @@ impl World {
             // First in, first out: no arrival starts before an earlier one.
             let by_start = |started| {
                 let all = self.reference.requests.values();
-                all.filter(move |request| request.started == started).map(|request| request.seq)
+                // Or its first blocks are on their way from the host.
+                let has_begun = |request: &RequestState| {
+                    request.started || request.computed > 0 || request.phase == Phase::SwappingIn
+                };
+                all.filter(move |request| has_begun(request) == started).map(|request| request.seq)
             };
             assert!(by_start(true).max() < by_start(false).min() || by_start(false).count() == 0);
         }
@@ -45,15 +51,16 @@ impl World {
         let mut seen = BTreeMap::new();
         for request in self.reference.requests.values() {
             let blocks = fast.blocks(request.idx);
-            let (held, copies) =
-                (self.reference.held(request.idx), self.reference.copies.get(&request.idx));
-            let swapping_in = request.phase == Phase::SwappingIn;
-            let copied = if swapping_in { *copies.unwrap() } else { held };
-            assert_eq!(blocks.len() as u32, copied);
+            let held = self.reference.held(request.idx);
+            let on_host = self.reference.host.held(request.idx);
             assert_eq!(request.resident() || request.moving(), !blocks.is_empty());
-            assert_eq!(request.moving() || request.phase == Phase::Swapped, copies.is_some());
-            // The blocks after those that are being filled also belong to the request.
-            let blocks = fast.blocks.table(request.idx);
+            assert_eq!(request.moving() || request.phase == Phase::Swapped, on_host > 0);
+            if request.moving() {
+                let Copies { device, host } = fast.copies(request.idx);
+                let first = self.reference.copied_from[&request.idx];
+                assert_eq!((device.len(), host.len() as u32), (host.len(), on_host - first));
+                self.seen.not_copied += first as usize;
+            }
             assert_eq!(blocks.len() as u32, held);
             assert!(blocks.iter().all(|&block| block < fast.config().num_blocks));
             self.check_sharing(request.idx, &mut seen);
@@ -64,7 +71,7 @@ impl World {
         self.seen.shared += seen.values().filter(|holders| holders.len() > 1).count();
         self.seen.cached_tokens += plan.cached_tokens as usize;
         assert_eq!(seen.len() as u32, fast.blocks_used());
-        assert_eq!(fast.host_blocks_used(), self.reference.copies.values().sum::<u32>());
+        assert_eq!(fast.host_blocks_used(), self.reference.host.used());
         assert!(fast.host_blocks_used() <= fast.config().host_blocks);
         let remaining: Vec<f32> =
             self.reference.requests.values().filter_map(|request| request.remaining()).collect();
@@ -86,6 +93,8 @@ impl World {
         self.seen.evictions += plan.evicted.len();
         self.seen.swaps += plan.swap_out.len();
         self.seen.returns += plan.swap_in.len();
+        let hits = plan.swap_in.iter().filter(|&&idx| fast.state(idx).computed == 0);
+        self.seen.host_hits += hits.count();
     }
 
     /// A block of two requests has the same place and hash in both, and tokens that neither will
@@ -94,12 +103,15 @@ impl World {
         for (at, &block) in (0..).zip(self.fast.blocks.table(idx)) {
             let holders = seen.entry(block).or_default();
             if let Some(&other) = holders.first() {
-                let hash = |idx| self.fast.blocks.hash_at(idx, at);
+                let hash = |idx| self.fast.hashes.at(idx, at);
                 assert!(hash(idx).is_some() && hash(idx) == hash(other), "{block} is held twice");
                 for idx in [idx, other] {
                     let request = self.fast.state(idx);
                     let planned = self.fast.last_plan().rows.iter().find(|row| row.idx == idx);
-                    let written = planned.map_or(request.computed, |row| row.start);
+                    let written = match request.phase {
+                        Phase::SwappingIn => self.fast.swap_state.first(idx) * BLOCK_TOKENS,
+                        _ => planned.map_or(request.computed, |row| row.start),
+                    };
                     assert!((at + 1) * BLOCK_TOKENS <= written, "{block} is written and shared");
                 }
             }

@@ -50,6 +50,10 @@ struct Seen {
     accepted: usize,
     /// Blocks with two holders or more, over all steps.
     shared: usize,
+    /// Requests that were waiting and are swapped in.
+    host_hits: usize,
+    /// Blocks of transfers that the other side has already.
+    not_copied: usize,
 }
 
 impl World {
@@ -81,13 +85,16 @@ impl World {
         let kind = kinds(&mut rng)[seed as usize % KINDS];
         let mut policy = kind.build();
         policy.reserve(config.max_requests);
+        let on_host = if config.cached_blocks > 0 { config.host_blocks } else { 0 };
         let reference = Reference {
             config,
             policy,
             requests: BTreeMap::new(),
             ending: BTreeMap::new(),
             blocks: RefBlocks::new(config.num_blocks, config.cached_blocks),
-            copies: BTreeMap::new(),
+            host: RefBlocks::new(config.host_blocks, on_host),
+            hashes: BTreeMap::new(),
+            copied_from: BTreeMap::new(),
             limit: None,
             trusts_predictions: true,
             brake: Brake::new(config.max_recompute),
@@ -116,7 +123,7 @@ impl World {
         let Ok(idx) = self.fast.submit(request) else { return };
         let generation = self.fast.generation(idx);
         let state = RequestState::new(idx, generation, self.arrivals, &request);
-        self.reference.blocks.submit(idx);
+        self.reference.hashes.insert(idx, Vec::new());
         self.reference.policy.on_submitted(&state);
         self.reference.requests.insert(idx, state);
         self.arrivals += 1;
@@ -136,7 +143,12 @@ impl World {
         *block += 1;
         self.fast.push_block_hash(idx, hash);
         let (fast, reference) = (&self.fast, &mut self.reference);
-        let Some(place) = reference.blocks.push_hash(idx, hash) else { return };
+        if reference.config.cached_blocks == 0 {
+            return;
+        }
+        let hashes = reference.hashes.get_mut(&idx).unwrap();
+        hashes.push(hash);
+        let place = hashes.len() as u32 - 1;
         let request = reference.requests.get_mut(&idx).unwrap();
         let is_new = request.phase == Phase::Waiting && !request.started;
         let goes_on =
@@ -163,7 +175,6 @@ impl World {
     fn finish(&mut self, idx: RequestIdx) {
         let want = match self.fast.state(idx).phase {
             Phase::SwappingOut | Phase::SwappingIn => Finished::AfterTransfer,
-            Phase::Swapped => Finished::Forget,
             _ => Finished::Now,
         };
         assert_eq!(self.fast.finish(idx), want);
@@ -341,10 +352,13 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.cached_tokens += seen.cached_tokens;
         all.shared += seen.shared;
         all.accepted += seen.accepted;
+        all.host_hits += seen.host_hits;
+        all.not_copied += seen.not_copied;
     }
     // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, .. } = all;
     let Seen { taken_again, waits, cached_tokens, shared, accepted, .. } = all;
+    let Seen { host_hits, not_copied, .. } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
@@ -353,5 +367,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(braked > 1000, "{braked}");
         assert!(cached_tokens > 100_000 && shared > 10_000, "{cached_tokens} {shared}");
         assert!(accepted > 10_000, "{accepted}");
+        assert!(host_hits > 1000 && not_copied > 1000, "{host_hits} {not_copied}");
     }
 }
