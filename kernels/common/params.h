@@ -541,22 +541,30 @@ typedef struct {
     int reserved;
 } TokenCountsParams;
 
-/// Running mean of the tapped layer over each prompt.
+/// Sums of the tapped layer over each request's KV blocks, and the mean over its prompt.
 typedef struct {
     /// Residual stream after the tapped layer [T, d] f32.
     const float *h;
-    /// Segments of prompt rows [segments, 6] i32: first row, rows, slot, first position, prompt
-    /// tokens, stage row (-1: the prompt goes on). Slot -1: touches nothing.
+    /// Segments of rows of a request [segments, 8] i32, 16-byte aligned: first row, rows, batch_idx,
+    /// first position, prompt tokens, stage row (-1: the rows do not complete the prompt), rows
+    /// after these that are kept, first row of `kept`. batch_idx -1: touches nothing.
     const int *segments;
-    /// Sums over each request's prompt rows so far [slots, d] f32, by the engine's slot; reset by a
-    /// segment at position 0.
-    float *sums;
+    /// Block ids [batch_slots, max_blocks] i32.
+    const int *block_table;
+    /// KV pool, whose blocks end in their sums [d] f32, 16-byte aligned.
+    bf16 *pool;
+    /// Rows of draft tokens, which may turn out wrong [kept rows, d] f32; null: none.
+    float *kept;
     /// Staging rows [stage rows, d] bf16.
     bf16 *stage;
+    /// Elements of the pool from one block to the next.
+    long long block_stride;
+    /// Elements of the pool from a block's start to its sums.
+    long long sums_offset;
+    /// Entries per row of the block table.
+    int max_blocks;
     /// Model width.
     int d;
-    /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved;
 } TapMeanParams;
 
 /// The probe's MLP: d -> hidden, ReLU -> bins, softmax.

@@ -64,6 +64,7 @@ impl Runner {
             tap: TapMode::Off,
             probe: None,
             probe_threads: settings.probe_threads,
+            shares_blocks: false,
             checksums: false,
         };
         let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use trail_platform::Rng;
 use trail_ptx::DevicePtr;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::cuda::launch::Launch;
 use trail_runtime::cuda::params::{EmbedParams, ProbeParams, TapMeanParams};
 use trail_runtime::cuda::plan::LaunchPlan;
@@ -75,7 +76,7 @@ impl Case for Small {
     fn prepare(&self, memory: &Memory) -> Result<Box<dyn Prepared + '_>, Box<dyn Error>> {
         let (buffers, result) = match self.op {
             Op::Embed { vocab } => (self.embed(memory, vocab)?, 5),
-            Op::TapMean { runs } => (self.tap_mean(memory, runs)?, 2),
+            Op::TapMean { runs } => (self.tap_mean(memory, runs)?, 3),
             Op::Probe => (self.probe(memory)?, 6),
         };
         Ok(Box::new(Buffers { case: self, buffers, result }))
@@ -108,17 +109,21 @@ impl Small {
         let run = |index| TapSegment {
             first_row: index * rows,
             rows,
-            request: Some(index),
-            first_position: 0,
+            batch_idx: Some(index),
             prompt: rows,
             stage_row: Some(index),
+            ..TapSegment::default()
         };
-        let encoded: Vec<[i32; 6]> = (0..runs).map(|index| run(index).encode()).collect();
+        let encoded: Vec<[i32; 8]> = (0..runs).map(|index| run(index).encode()).collect();
+        let blocks = runs * rows.div_ceil(BLOCK_TOKENS);
+        let table: Vec<i32> = (0..blocks as i32).collect();
         Ok(vec![
             // The upper half of an f32 is a bf16: two random bf16 are a random f32.
             memory.rotated(runs * rows * width * 2)?,
             vec![memory.of(&encoded)?],
-            vec![memory.zeros(runs * width * 4)?],
+            vec![memory.of(&table)?],
+            // Sums alone, without keys and values.
+            vec![memory.zeros(blocks * width * 4)?],
             vec![memory.zeros(runs * width * 2)?],
         ])
     }
@@ -176,12 +181,16 @@ impl Buffers<'_> {
     }
 
     fn tap_mean(&mut self, memory: &Memory, i: usize) -> TapMeanParams {
+        let Small { rows, width, .. } = *self.case;
         TapMeanParams {
             h: self.at(memory, i, 0),
             segments: self.at(memory, i, 1),
-            sums: self.at(memory, i, 2),
-            stage: self.at(memory, i, 3),
-            d: self.case.width as i32,
+            block_table: self.at(memory, i, 2),
+            pool: self.at(memory, i, 3),
+            stage: self.at(memory, i, 4),
+            block_stride: 2 * width as i64,
+            max_blocks: rows.div_ceil(BLOCK_TOKENS) as i32,
+            d: width as i32,
             ..TapMeanParams::default()
         }
     }

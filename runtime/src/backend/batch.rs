@@ -26,6 +26,10 @@ pub struct Segment {
     pub start: u32,
     /// Tokens in the segment, at least 1.
     pub len: u32,
+    /// True if nothing that a backend keeps of the request's earlier segments holds: the request is
+    /// new at its index, or lost its blocks meanwhile. Tokens before `start` are then in blocks
+    /// that were computed for others.
+    pub begins: bool,
     /// Index of the first token in [`Batch::tokens`].
     pub first_row: u32,
     /// Index of the request's first block id in [`Batch::block_tables`].
@@ -89,6 +93,7 @@ impl Batch {
             request,
             start,
             len: tokens.len() as u32,
+            begins: start == 0,
             first_row: self.tokens.len() as u32,
             first_block: self.block_tables.len() as u32,
             num_blocks: blocks.len() as u32,
@@ -98,6 +103,11 @@ impl Batch {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
         self.block_tables.extend_from_slice(blocks);
+    }
+
+    /// The segment that was appended last begins its request, with blocks that others computed.
+    pub fn begin_request(&mut self) {
+        self.segments.last_mut().expect("a segment was appended").begins = true;
     }
 
     /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of

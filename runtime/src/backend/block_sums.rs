@@ -150,6 +150,7 @@ mod tests {
             request,
             start,
             len,
+            begins: start == 0,
             first_row: 0,
             first_block: 0,
             num_blocks,

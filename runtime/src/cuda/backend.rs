@@ -73,6 +73,9 @@ pub struct CudaOptions {
     pub probe: Option<Arc<Weights>>,
     /// Threads that wait for tapped rows and predict from them.
     pub probe_threads: usize,
+    /// True if requests share KV blocks: then the sums of tapped activations are made for each
+    /// block, of prompts and outputs.
+    pub shares_blocks: bool,
     /// Compare each swapped block's checksum when it comes back.
     pub checksums: bool,
 }
@@ -130,7 +133,12 @@ impl CudaBackend {
                 context: options.max_context,
             },
             kv_blocks: options.kv_blocks,
-            tap: tap.map(|layer| TapConfig { mode, layer, probe: options.probe.as_deref() }),
+            tap: tap.map(|layer| TapConfig {
+                mode,
+                layer,
+                probe: options.probe.as_deref(),
+                shares_blocks: options.shares_blocks,
+            }),
             kernels: KernelOptions {
                 hopper_products: options.hopper_products,
                 hopper_clusters: options.hopper_clusters,

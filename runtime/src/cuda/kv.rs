@@ -27,7 +27,9 @@ const GRAPH_BYTES: usize = 256 << 10;
 const RESERVE: usize = 512 << 20;
 
 /// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last
-/// tokens hold before they are written is read and weighed with zero, so it must be finite.
+/// tokens hold before they are written is read and weighed with zero, so it must be finite. Where a
+/// layer is tapped a block ends in the sums of its tokens' activations, `[hidden]` f32, so that
+/// whoever shares or moves the block has them.
 pub struct KvPool {
     memory: DeviceBuffer,
     block_bytes: usize,
@@ -43,7 +45,15 @@ impl KvPool {
         blocks: Option<usize>,
         reserve: usize,
     ) -> Result<KvPool, CudaError> {
-        let block_bytes = block_bytes(config);
+        KvPool::of_blocks(device, block_bytes(config), blocks, reserve)
+    }
+
+    fn of_blocks(
+        device: &Device,
+        block_bytes: usize,
+        blocks: Option<usize>,
+        reserve: usize,
+    ) -> Result<KvPool, CudaError> {
         let blocks = match blocks {
             Some(blocks) => blocks.clamp(1, MAX_BLOCKS),
             None => {
@@ -64,20 +74,23 @@ impl KvPool {
         Ok(KvPool { memory, block_bytes, blocks: blocks as u32 })
     }
 
-    /// A pool of `blocks`; by default no more than `max`, and what fits beside `graphs` captured
-    /// graphs and the driver's own memory. Allocate everything else first.
+    /// A pool of `blocks`, with room for sums if a layer `is_tapped`; by default no more than
+    /// `max`, and what fits beside `graphs` captured graphs and the driver's own memory. Allocate
+    /// everything else first.
     pub(super) fn sized(
         device: &Device,
         config: &ModelConfig,
+        is_tapped: bool,
         blocks: Option<usize>,
         max: usize,
         graphs: usize,
     ) -> Result<KvPool, CudaError> {
+        let block_bytes = block_bytes(config) + if is_tapped { sums_bytes(config) } else { 0 };
         let free = device.free_bytes()?;
         let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
-        let fit = free.saturating_sub(reserve) / block_bytes(config);
+        let fit = free.saturating_sub(reserve) / block_bytes;
         let blocks = blocks.or_else(|| (fit > max).then_some(max));
-        KvPool::new(device, config, blocks, reserve)
+        KvPool::of_blocks(device, block_bytes, blocks, reserve)
     }
 
     /// Address of its first element.
@@ -91,6 +104,11 @@ impl KvPool {
         self.device_ptr().add(block as usize * self.block_bytes / size_of::<bf16>())
     }
 
+    /// Elements from one block to the next.
+    pub(super) fn block_stride(&self) -> i64 {
+        (self.block_bytes / size_of::<bf16>()) as i64
+    }
+
     /// Bytes of a block.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
@@ -102,7 +120,14 @@ impl KvPool {
     }
 }
 
-/// Bytes of a block of the cache.
+/// Bytes of the sums at the end of a block: whole rows of a head, in which Hopper's copy engine
+/// counts.
+fn sums_bytes(config: &ModelConfig) -> usize {
+    let row_bytes = config.head_dim * size_of::<bf16>();
+    (config.hidden_size * size_of::<f32>()).next_multiple_of(row_bytes)
+}
+
+/// Bytes of a block of the cache, without sums.
 pub fn block_bytes(config: &ModelConfig) -> usize {
     BLOCK_TOKENS * config.kv_token_bytes(Dtype::Bf16)
 }

@@ -29,6 +29,8 @@ pub(super) struct ActiveRequest {
     /// Prompt, then output.
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
+    /// True from its first row on, while it has KV.
+    pub(super) has_kv: bool,
     /// Hashes of its KV blocks; `None` where it shares none.
     pub(super) hashes: Option<SequenceHashes>,
     pub(super) acceptance: Acceptance,
@@ -72,6 +74,7 @@ impl ActiveRequest {
             prompt_len,
             tokens,
             new,
+            has_kv: false,
             hashes,
             acceptance: Acceptance::default(),
             predictions: Vec::new(),

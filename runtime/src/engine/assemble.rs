@@ -11,6 +11,7 @@ use super::block_hashes::{BlockContents, BlockHasher};
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
+use super::device::ComputeDevice;
 use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
@@ -31,7 +32,8 @@ use crate::backend::{BLOCK_TOKENS, Backend, Batch, MAX_DRAFT_TOKENS, Transfers};
 use crate::cpu::KvPool;
 use crate::model::{Dtype, Model};
 
-/// Most memory of KV blocks without a holder, which are kept for requests that begin alike.
+/// Most memory of KV blocks without a holder that the CPU backend keeps for requests that begin
+/// alike.
 const CACHED_BYTES: usize = 1 << 30;
 
 impl Engine {
@@ -107,7 +109,9 @@ impl EngineConfig {
         let hasher = self.hasher(scheduler.config());
         let block_contents = hasher.is_some().then(|| BlockContents::new(built.kv_blocks));
         let probe = probe.map(|parts| parts.probe);
-        let sums = probe.as_ref().filter(|_| hasher.is_some());
+        // A device keeps them in its blocks.
+        let on_cpu = hasher.is_some() && self.device == ComputeDevice::Cpu;
+        let sums = probe.as_ref().filter(|_| on_cpu);
         sums.inspect(|probe| probe.keep_blocks(built.kv_blocks));
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
@@ -190,14 +194,16 @@ impl EngineConfig {
         Speculation::new(self.speculate, self.max_rows()).filter(|_| applies)
     }
 
-    /// Blocks without a holder that are kept for their content. A device samples a step later
-    /// than its tokens are needed for hashes: none there.
+    /// Blocks without a holder that are kept for their content: on a device, whose pool is
+    /// allocated, all.
     fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
-        if self.no_prefix_cache || built.backend.ahead() > 0 {
-            return 0;
-        }
         let dtype = self.kv_dtype.unwrap_or(Dtype::F32);
-        built.kv_blocks.min(CACHED_BYTES / KvPool::bytes_of_block(&model.config, dtype)).max(1)
+        let block_bytes = KvPool::bytes_of_block(&model.config, dtype);
+        match self.device {
+            _ if self.no_prefix_cache => 0,
+            ComputeDevice::Cpu => built.kv_blocks.min(CACHED_BYTES / block_bytes).max(1),
+            ComputeDevice::Cuda { .. } => built.kv_blocks,
+        }
     }
 
     fn scheduler(

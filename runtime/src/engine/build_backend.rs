@@ -140,6 +140,7 @@ impl EngineConfig {
             },
             probe: probe.map(|parts| parts.weights.clone()),
             probe_threads: settings.probe_threads,
+            shares_blocks: !self.no_prefix_cache,
             checksums: settings.checksums,
         })
     }

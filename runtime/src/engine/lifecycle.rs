@@ -74,6 +74,11 @@ impl Lifecycle {
         self.requests[idx.index()].as_ref().expect("planned requests are live")
     }
 
+    /// The request at `idx`, if there is one.
+    pub(super) fn live(&self, idx: RequestIdx) -> Option<&ActiveRequest> {
+        self.requests[idx.index()].as_deref()
+    }
+
     /// The request at `idx` if it is still the one with number `id`.
     pub(super) fn get_mut(&mut self, idx: RequestIdx, id: u64) -> Option<&mut ActiveRequest> {
         self.requests[idx.index()].as_deref_mut().filter(|active| active.id == id)

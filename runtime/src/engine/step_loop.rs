@@ -32,7 +32,7 @@ use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
-use crate::backend::{BLOCK_TOKENS, Backend, Batch, Fault, Sampled, Step};
+use crate::backend::{BLOCK_TOKENS, Backend, Batch, Fault, PENDING, Sampled, Segment, Step};
 
 /// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl StepLoop {
             // Planning again would give the same plan and wrongly count skipped requests.
             return Ok(StepOutcome::Transferring);
         }
-        self.plan();
+        self.plan()?;
         self.observer.end(LoopPhase::Plan, self.step + 1, begin);
         let launched = self.launch()?;
         let in_flight = std::mem::replace(&mut self.is_in_flight, launched);
@@ -143,14 +143,17 @@ impl StepLoop {
         Ok(submitted || transferred)
     }
 
-    /// Plans the next step and fills the batch with it; an empty one if nothing can run.
-    fn plan(&mut self) {
+    /// Plans the next step, starts its transfers, and fills the batch with it; an empty one if
+    /// nothing can run.
+    fn plan(&mut self) -> Result<(), Fault> {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
         loop {
             self.scheduler.plan(self.step + 1, self.clock.now_s());
             self.report_preemptions();
             // A request without hashes finds none: each is planned again once at the most.
-            if self.has_own_blocks() {
+            let is_sound = self.has_own_blocks();
+            self.start_transfers()?;
+            if is_sound {
                 break;
             }
         }
@@ -181,6 +184,9 @@ impl StepLoop {
                 // Sampled by the step in flight: known to the device alone.
                 None => batch.push_pending(row.idx.0, row.start, blocks),
             }
+            if !std::mem::replace(&mut active.has_kv, true) {
+                batch.begin_request();
+            }
         }
         add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);
@@ -191,6 +197,7 @@ impl StepLoop {
         add(&counters.cached_tokens, u64::from(plan.prompt_hits));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
+        Ok(())
     }
 
     /// Compares the blocks that requests of the plan found by hash with their tokens. One that
@@ -228,6 +235,7 @@ impl StepLoop {
         let plan = scheduler.last_plan();
         for &idx in &plan.evicted {
             if let Some(active) = lifecycle.preempted_mut(idx) {
+                active.has_kv = false;
                 active.events.preempted(true);
             }
         }
@@ -248,9 +256,25 @@ impl StepLoop {
         self.lifecycle.refuse_submissions(reason);
     }
 
-    /// Starts the plan's transfers and launches its batch. Returns whether there was one.
+    /// Starts the transfers of the plan, and records the content of the blocks that its requests are
+    /// swapped into.
+    fn start_transfers(&mut self) -> Result<(), Fault> {
+        let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
+        self.swaps.start(&mut *self.backend, scheduler, &*self.clock)?;
+        let Some(contents) = block_contents else { return Ok(()) };
+        for &idx in &scheduler.last_plan().swap_in {
+            let active = lifecycle.planned(idx);
+            if let Some(hashes) = &active.hashes {
+                let computed = scheduler.state(idx).computed as usize;
+                let blocks = scheduler.blocks(idx);
+                contents.fill((0, computed), hashes.root(), &active.tokens, blocks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches the batch. Returns whether there was one.
     fn launch(&mut self) -> Result<bool, Fault> {
-        self.swaps.start(&mut *self.backend, &self.scheduler, &*self.clock)?;
         if self.batch.segments.is_empty() {
             return Ok(false);
         }
@@ -288,6 +312,8 @@ impl StepLoop {
         let now_ns = self.clock.now_ns();
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
+        self.fill_late_contents();
+        let StepLoop { in_flight, scheduler, .. } = self;
         self.predictions.verify(step, &in_flight[index], scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {
@@ -306,6 +332,26 @@ impl StepLoop {
             observer.collected(&CollectedStep { number: step, work, end: now, predicted });
         }
         Ok(())
+    }
+
+    /// Records the content of the blocks that rows of the newest batch fill whose tokens came after
+    /// its launch.
+    fn fill_late_contents(&mut self) {
+        let StepLoop { lifecycle, batch, block_contents, .. } = self;
+        let Some(contents) = block_contents else { return };
+        let fills = |of: &&Segment| (of.start as usize + 1).is_multiple_of(BLOCK_TOKENS);
+        let pending = |of: &&Segment| batch.tokens[of.first_row as usize] == PENDING;
+        for segment in batch.segments.iter().filter(fills).filter(pending) {
+            let (idx, end) = (RequestIdx(segment.request), segment.start as usize + 1);
+            let Some(active) = lifecycle.live(idx).filter(|active| active.tokens.len() >= end)
+            else {
+                continue;
+            };
+            if let Some(hashes) = &active.hashes {
+                let (root, blocks) = (hashes.root(), batch.blocks(segment));
+                contents.fill((end - 1, end), root, &active.tokens, blocks);
+            }
+        }
     }
 
     /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.

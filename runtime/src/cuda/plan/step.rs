@@ -59,7 +59,7 @@ pub fn parts(width: usize) -> usize {
     width.div_ceil(PART)
 }
 
-/// The tap's mean over `runs` runs with `rows` prompt rows together.
+/// The tap's sums over `runs` segments with `rows` rows together.
 pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
     LaunchPlan {
         kernel: "tap_mean",
@@ -75,30 +75,41 @@ pub fn tap_mean(runs: usize, rows: usize, width: usize) -> LaunchPlan {
     }
 }
 
-/// A segment of prompt rows whose tapped activations are summed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A segment of rows whose tapped activations are added to the sums of the request's KV blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapSegment {
     /// First row in the step.
     pub first_row: usize,
-    /// Rows that belong to the prompt, at least 1.
+    /// Rows that are added.
     pub rows: usize,
-    /// The request's index; `None`: padding, which touches nothing.
-    pub request: Option<usize>,
-    /// Position of the first row; 0 resets the sum.
+    /// Row of the block table; `None`: padding, which touches nothing.
+    pub batch_idx: Option<usize>,
+    /// Position of the first row; a block's first position resets its sum.
     pub first_position: usize,
     /// Tokens of the whole prompt.
     pub prompt: usize,
     /// Staging row of the mean, where this segment completes the prompt.
     pub stage_row: Option<usize>,
+    /// Rows after these that are kept: draft tokens.
+    pub kept: usize,
+    /// Place of the first of these.
+    pub kept_row: usize,
 }
 
 impl TapSegment {
     /// As the kernel reads it.
-    pub fn encode(&self) -> [i32; 6] {
+    pub fn encode(&self) -> [i32; 8] {
         let index = |value: Option<usize>| value.map_or(-1, |value| value as i32);
-        let [first_row, rows] = [self.first_row as i32, self.rows as i32];
-        let [first_position, prompt] = [self.first_position as i32, self.prompt as i32];
-        [first_row, rows, index(self.request), first_position, prompt, index(self.stage_row)]
+        [
+            self.first_row as i32,
+            self.rows as i32,
+            index(self.batch_idx),
+            self.first_position as i32,
+            self.prompt as i32,
+            index(self.stage_row),
+            self.kept as i32,
+            self.kept_row as i32,
+        ]
     }
 }
 

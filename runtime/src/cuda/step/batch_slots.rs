@@ -73,9 +73,8 @@ impl BatchSlots {
                 None => true,
                 Some(found) => {
                     found.step = step;
-                    // A start that does not continue the last segment means a new request in the
-                    // same request index, or a recompute.
-                    let is_new = found.end != segment.start;
+                    // A start that does not continue the last segment means a recompute.
+                    let is_new = segment.begins || found.end != segment.start;
                     if is_new {
                         found.reset();
                     }
@@ -137,6 +136,7 @@ mod tests {
             request,
             start,
             len,
+            begins: start == 0,
             first_row: 0,
             first_block: 0,
             num_blocks: 0,
@@ -163,6 +163,18 @@ mod tests {
         // 3 returns when 8 is left out.
         slots.assign(4, &[segment(3, 3, 1)], &mut assigned);
         assert!(assigned[0].is_new);
+    }
+
+    /// A new request of the index may begin where the last one ended, with shared blocks.
+    #[test]
+    fn a_request_that_begins_is_new_wherever_it_does() {
+        let mut slots = BatchSlots::new(2, 9);
+        let mut assigned = Vec::new();
+        slots.assign(1, &[segment(7, 0, 16)], &mut assigned);
+        slots.assign(2, &[Segment { begins: true, ..segment(7, 16, 1) }], &mut assigned);
+        assert!(assigned[0].is_new);
+        slots.assign(3, &[segment(7, 17, 1)], &mut assigned);
+        assert!(!assigned[0].is_new);
     }
 
     #[test]

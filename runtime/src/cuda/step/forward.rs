@@ -72,7 +72,7 @@ impl Forward {
         let buffers = Buffers::new(device, &config, limits, &plans)?;
         let max = limits.requests * limits.blocks();
         let graphs = PARITIES * plans.decode_sizes.iter().len();
-        let kv = KvPool::sized(device, &config, kv_blocks, max, graphs)?;
+        let kv = KvPool::sized(device, &config, tap_stage != DevicePtr::NULL, kv_blocks, max, graphs)?;
         let elements = kv.blocks() as usize * kv.block_bytes() / 2;
         let pool_map = match is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)) {
             true => Some(launch::pool_map(kv.device_ptr(), elements, config.head_dim)?),
@@ -323,7 +323,7 @@ impl Forward {
         PagedKv {
             pool: self.kv.device_ptr(),
             block_table: self.metadata.table,
-            block_stride: (self.config.num_layers * layer_stride) as i64,
+            block_stride: self.kv.block_stride(),
             layer_offset: (layer * layer_stride) as i64,
             max_blocks: self.metadata.max_blocks,
             window: launch::window(self.config.windows[layer]),

@@ -115,7 +115,7 @@ impl Launches {
             forward.embed(compute, shape)?;
             forward.layers(compute, shape, 0..upper, shape.staged > 0)?;
             if let Some(tap) = tap {
-                tap.launch(compute, shape, phase, forward.buffers.h.device_ptr(), tracer)?;
+                tap.launch(compute, shape, phase, forward, tracer)?;
             }
         }
         if phase == StepPhase::Lower {

@@ -6,10 +6,10 @@ use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
 pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
-/// Words of a prefill segment, of a tile of queries, of a segment for the tap's mean.
+/// Words of a prefill segment, of a tile of queries, of a segment for the tap's sums.
 pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
-pub(super) const MEAN_WORDS: usize = 6;
+pub(super) const SUM_WORDS: usize = 8;
 /// Value of an index that names nothing: a padding row, a free batch slot.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -51,8 +51,8 @@ pub(super) struct Layout {
     pub(super) segments: usize,
     /// `[tiles, TILE_WORDS]`
     pub(super) tiles: usize,
-    /// `[segments, MEAN_WORDS]`
-    pub(super) means: usize,
+    /// Decode rows, padded, then prefill segments `[2 * segments, SUM_WORDS]`
+    pub(super) sums: usize,
     /// `[batch slots, max_blocks]`
     pub(super) table: usize,
     pub(super) max_blocks: usize,
@@ -83,7 +83,7 @@ impl Layout {
             sampling: array(logits * SAMPLING_WORDS),
             segments: array(limits.segments * SEGMENT_WORDS),
             tiles: array(tiles * TILE_WORDS),
-            means: array(limits.segments * MEAN_WORDS),
+            sums: array(2 * limits.segments * SUM_WORDS),
             table: array(limits.segments * max_blocks),
             max_blocks,
             words: 0,
@@ -107,7 +107,7 @@ impl Layout {
             sampling: base.add(self.sampling).cast(),
             segments: word(self.segments),
             tiles: word(self.tiles),
-            means: word(self.means),
+            sums: word(self.sums),
             table: word(self.table),
             max_blocks: self.max_blocks as i32,
         }
@@ -126,7 +126,7 @@ pub(super) struct Addresses {
     pub(super) sampling: DevicePtr<RowSampling>,
     pub(super) segments: DevicePtr<i32>,
     pub(super) tiles: DevicePtr<i32>,
-    pub(super) means: DevicePtr<i32>,
+    pub(super) sums: DevicePtr<i32>,
     pub(super) table: DevicePtr<i32>,
     /// Entries of a row of `table`.
     pub(super) max_blocks: i32,
@@ -150,7 +150,7 @@ mod tests {
             layout.sampling,
             layout.segments,
             layout.tiles,
-            layout.means,
+            layout.sums,
             layout.table,
         ];
         assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));

@@ -8,7 +8,7 @@ use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::RowSamplings;
 use super::shape::StepShape;
-use super::staged::Staged;
+use super::staged::{DeviceRows, Staged};
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
@@ -40,14 +40,15 @@ impl MetadataWriter {
         self.slots.invalidate(request);
     }
 
-    pub(super) fn new(limits: &StepLimits, plans: &Plans, taps: bool) -> MetadataWriter {
+    /// `tap`: of the tap, if there is one, whether requests share KV blocks.
+    pub(super) fn new(limits: &StepLimits, plans: &Plans, tap: Option<bool>) -> MetadataWriter {
         let (rows, sampled_rows) = (plans.rows.last(), plans.sampled_rows.last());
         let tiles = plans.max_tiles(limits);
         let layout = Layout::new(limits, rows, sampled_rows, tiles);
         MetadataWriter {
             layout,
             group: plans.heads.group,
-            taps,
+            taps: tap.is_some(),
             slots: BatchSlots::new(limits.segments, limits.requests),
             assigned: Vec::with_capacity(limits.segments),
             device_row: vec![NONE; limits.rows.max(limits.segments)].into(),
@@ -56,7 +57,7 @@ impl MetadataWriter {
             prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
             samplings: RowSamplings::new(layout, sampled_rows, limits.segments),
-            staged: Staged::new(layout, rows, 2 * limits.segments),
+            staged: Staged::new(layout, tap.unwrap_or(false), rows, 2 * limits.segments),
         }
     }
 
@@ -98,11 +99,9 @@ impl MetadataWriter {
             ..self.prefill_shape(rows, plans)
         };
         if self.taps {
-            let padded_rows = plans.rows.at(rows);
-            self.staged.write(step.tap, &self.device_row, padded_rows, count, &mut shape, metadata);
-            if shape.is_plain {
-                shape.staged = padded;
-            }
+            let all = plans.rows.at(rows);
+            let rows = DeviceRows { of: &self.device_row, decode: count, padded, all };
+            self.staged.write(step, &self.assigned, rows, &mut shape, metadata);
         }
         metadata.end();
         shape

@@ -96,7 +96,8 @@ impl Executor {
                 supported: format!("{MAX_ROWS} rows of a step, their padding included"),
             });
         }
-        let writer = MetadataWriter::new(&limits, &plans, tap.is_some());
+        let tapped = tap.as_ref().map(|tap| tap.shares_blocks);
+        let writer = MetadataWriter::new(&limits, &plans, tapped);
         let layout = writer.layout;
         let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;
         let launches = LaunchesParts {
@@ -168,6 +169,8 @@ impl Executor {
             decode: Some(size),
             sampled_rows: Some(size),
             staged: if self.launches.tap.is_some() { rows } else { 0 },
+            sums: self.writer.staged.plain_sums(rows),
+            sum_rows: rows,
             is_plain: true,
             ..StepShape::default()
         }

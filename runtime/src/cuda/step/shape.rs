@@ -19,9 +19,9 @@ pub(super) struct StepShape {
     pub(super) prompt_pairs: usize,
     /// How the tiles' contexts are cut.
     pub(super) split: PrefillSplit,
-    /// Segments for the tap's mean, and their rows.
-    pub(super) means: usize,
-    pub(super) mean_rows: usize,
+    /// Segments for the tap's sums, and their rows.
+    pub(super) sums: usize,
+    pub(super) sum_rows: usize,
     /// Rows of the tap's stage that go to the host.
     pub(super) staged: usize,
     /// Decode rows only, and all sample a token: the steps that graphs are captured for.

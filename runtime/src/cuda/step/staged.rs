@@ -1,23 +1,40 @@
-//! Which rows of a step are staged for the probe, and in which order.
+//! Which rows of a step are staged for the probe, in which order, and which are summed.
 
-use super::layout::{Layout, MEAN_WORDS, NONE};
+use super::batch_slots::Assignment;
+use super::layout::{Layout, NONE, SUM_WORDS};
 use super::shape::StepShape;
-use crate::backend::{TapPlan, TapRow};
+use crate::backend::{Segment, Step, TapPlan, TapRow};
 use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
 
 /// The stage of one step.
 pub(super) struct Staged {
     layout: Layout,
+    /// True if the sums of all blocks are made, not of prompts alone.
+    sums_outputs: bool,
     /// By device row: its row of the stage.
     tap_row: Box<[u32]>,
     /// The staged rows, in order.
     rows: Vec<TapRow>,
 }
 
+/// Device rows of a step.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceRows<'a> {
+    /// By row of the batch: its row on the device.
+    pub(super) of: &'a [u32],
+    /// The first ones: single rows.
+    pub(super) decode: usize,
+    /// With their padding.
+    pub(super) padded: usize,
+    /// All, padding included.
+    pub(super) all: usize,
+}
+
 impl Staged {
-    pub(super) fn new(layout: Layout, rows: usize, max: usize) -> Staged {
-        Staged { layout, tap_row: vec![NONE; rows].into(), rows: Vec::with_capacity(max) }
+    pub(super) fn new(layout: Layout, sums_outputs: bool, rows: usize, max: usize) -> Staged {
+        let tap_row = vec![NONE; rows].into();
+        Staged { layout, sums_outputs, tap_row, rows: Vec::with_capacity(max) }
     }
 
     /// The staged rows, in order.
@@ -25,57 +42,90 @@ impl Staged {
         &self.rows
     }
 
-    /// Writes `tap` over `rows` device rows; the first `alone` are single rows; `shape` gets
-    /// what the launches need to know.
+    /// Segments of the sums of a step of nothing but `padded` single rows, padding included.
+    pub(super) fn plain_sums(&self, padded: usize) -> usize {
+        if self.sums_outputs { padded } else { 0 }
+    }
+
+    /// Writes the taps of `step`; `shape` gets what the launches need to know.
     pub(super) fn write(
         &mut self,
-        tap: Option<&TapPlan>,
-        device_row: &[u32],
-        rows: usize,
-        decode_rows: usize,
+        step: &Step<'_>,
+        assigned: &[Assignment],
+        rows: DeviceRows<'_>,
         shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) {
         self.rows.clear();
-        self.tap_row[..rows].fill(NONE);
-        if let Some(tap) = tap.filter(|tap| !tap.rows.is_empty() || !tap.means.is_empty()) {
+        self.tap_row[..rows.all].fill(NONE);
+        if let Some(tap) = step.tap.filter(|tap| !tap.rows.is_empty()) {
             self.rows.extend_from_slice(&tap.rows);
             // A step of nothing but staged single rows stages them in their own order, which stays.
             let in_order =
-                shape.is_plain && tap.means.is_empty() && tap.singles.len() == decode_rows;
+                shape.is_plain && tap.means.is_empty() && tap.singles.len() == rows.decode;
             for &(row, stage) in &tap.singles {
-                let row = device_row[row as usize];
+                let row = rows.of[row as usize];
                 let place = if in_order { row } else { stage };
                 self.tap_row[row as usize] = place;
                 self.rows[place as usize] = tap.rows[stage as usize];
             }
             shape.is_plain &= in_order;
             shape.staged = self.rows.len();
-            self.write_means(tap, device_row, shape, metadata);
         }
-        metadata.set_all(self.layout.tap_row, &self.tap_row[..rows]);
+        metadata.set_all(self.layout.tap_row, &self.tap_row[..rows.all]);
+        let sums = step.tap.map_or(0, |tap| {
+            self.write_sums(tap, &step.batch.segments, assigned, rows, shape, metadata)
+        });
+        // Graphs launch them in any case.
+        let padding = if sums > 0 { rows.decode } else { 0 };
+        for index in padding..rows.padded {
+            let segment = TapSegment::default();
+            self.write_sum(index, &segment, metadata);
+        }
+        shape.sums = if shape.is_plain { self.plain_sums(rows.padded) } else { sums };
+        if shape.is_plain {
+            shape.staged = rows.padded;
+        }
     }
 
-    fn write_means(
+    /// Writes the segments of the sums: decode rows at their device rows, then the others. Returns
+    /// their number, 0 if nothing is summed.
+    fn write_sums(
         &self,
         tap: &TapPlan,
-        device_row: &[u32],
+        segments: &[Segment],
+        assigned: &[Assignment],
+        rows: DeviceRows<'_>,
         shape: &mut StepShape,
         metadata: &mut StepMetadata,
-    ) {
-        for (index, mean) in tap.means.iter().enumerate() {
+    ) -> usize {
+        let (mut next, mut means) = (rows.padded, tap.means.iter());
+        for ((segment, assigned), key) in segments.iter().zip(assigned).zip(&tap.keys) {
+            let first_row = rows.of[segment.first_row as usize] as usize;
+            let index = if segment.len == 1 { first_row } else { next };
+            next += usize::from(segment.len > 1);
+            let in_prompt = segment.start < key.prompt_len;
+            let mean = if in_prompt { means.next() } else { None };
+            let end = segment.start + segment.len;
+            let end = if self.sums_outputs { end } else { end.min(key.prompt_len) };
+            let count = end.saturating_sub(segment.start) as usize;
             let run = TapSegment {
-                first_row: device_row[mean.first_row as usize] as usize,
-                rows: mean.rows as usize,
-                request: Some(mean.request as usize),
-                first_position: mean.first_position as usize,
-                prompt: mean.prompt_len as usize,
-                stage_row: mean.stage_row.map(|row| row as usize),
+                first_row,
+                rows: count,
+                batch_idx: (count > 0).then_some(assigned.batch_idx as usize),
+                first_position: segment.start as usize,
+                prompt: key.prompt_len as usize,
+                stage_row: mean.and_then(|mean| mean.stage_row).map(|row| row as usize),
+                ..TapSegment::default()
             };
-            shape.mean_rows += run.rows;
-            let words = run.encode().map(|word| word as u32);
-            metadata.set_all(self.layout.means + index * MEAN_WORDS, &words);
+            shape.sum_rows += count;
+            self.write_sum(index, &run, metadata);
         }
-        shape.means = tap.means.len();
+        if shape.sum_rows > 0 { next } else { 0 }
+    }
+
+    fn write_sum(&self, index: usize, segment: &TapSegment, metadata: &mut StepMetadata) {
+        let words = segment.encode().map(|word| word as u32);
+        metadata.set_all(self.layout.sums + index * SUM_WORDS, &words);
     }
 }

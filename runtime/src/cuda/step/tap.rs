@@ -1,6 +1,6 @@
-//! The device's side of the tap: stage, running sums, the side stream, and the probe where it runs
-//! there.
+//! The device's side of the tap: stage, sums, the side stream, and the probe where it runs there.
 
+use super::forward::Forward;
 use super::layout::{Addresses, StepLimits};
 use super::phase::StepPhase;
 use super::plans::Plans;
@@ -8,6 +8,7 @@ use super::shape::StepShape;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::error::driver_error;
+use crate::cuda::kv::{KvPool, layer_stride};
 use crate::cuda::launch::Launch;
 use crate::cuda::memory::DeviceBuffer;
 use crate::cuda::plan::step;
@@ -30,6 +31,9 @@ pub(in crate::cuda) struct TapConfig<'a> {
     pub(in crate::cuda) layer: usize,
     /// The probe's weights, for [`TapMode::Gpu`].
     pub(in crate::cuda) probe: Option<&'a Weights>,
+    /// True if requests share KV blocks: then the sums of all blocks are made, not of prompts
+    /// alone.
+    pub(in crate::cuda) shares_blocks: bool,
 }
 
 /// Streams, events and buffers of the tap.
@@ -43,9 +47,9 @@ pub(super) struct TapWork {
     end: CudaEvent,
     /// `[stage rows, d]` bf16.
     pub(super) stage: DeviceBuffer,
-    /// Sums over each request's prompt rows so far, by request index `[requests, d]` f32.
-    sums: DeviceBuffer,
     metadata: Addresses,
+    /// Elements of a KV block before its sums.
+    sums_offset: i64,
     /// Width of a row.
     width: usize,
     pub(super) ring: Arc<Ring>,
@@ -76,7 +80,7 @@ impl TapWork {
         metadata: Addresses,
         tap: TapConfig<'_>,
     ) -> Result<TapWork, CudaError> {
-        let (TapConfig { mode, layer, probe }, d) = (tap, config.hidden_size);
+        let (TapConfig { mode, layer, probe, .. }, d) = (tap, config.hidden_size);
         if layer >= config.num_layers {
             return Err(CudaError::Unsupported {
                 what: format!("a tap behind layer {layer}"),
@@ -105,8 +109,8 @@ impl TapWork {
             begin: device.event()?,
             end: device.event()?,
             stage: device.alloc_zeros(rows * d * 2, "tapped rows")?,
-            sums: device.alloc_zeros(limits.requests * d * 4, "sums over tapped prompts")?,
             metadata,
+            sums_offset: (config.num_layers * layer_stride(config)) as i64,
             width: d,
             ring: Arc::new(Ring::new(device, rows, row)?),
             probe,
@@ -126,27 +130,24 @@ impl TapWork {
         plans.iter().try_for_each(|plan| device.ready(plan))
     }
 
-    /// Launches the tap's work after the tapped layer: means, then probe and copies, on the side
-    /// stream beside the upper layers, or in [`StepPhase::Lower`] on the compute stream.
+    /// Launches the tap's work after the tapped layer of `forward`: sums, then probe and copies, on
+    /// the side stream beside the upper layers, or in [`StepPhase::Lower`] on the compute stream.
     pub(super) fn launch(
         &self,
         compute: &Queue,
         shape: &StepShape,
         phase: StepPhase,
-        h: DevicePtr<f32>,
+        forward: &Forward,
         tracer: &Tracer,
     ) -> Result<(), CudaError> {
-        if shape.means > 0 {
-            let plan = step::tap_mean(shape.means, shape.mean_rows, self.width);
+        if shape.sums > 0 {
+            let plan = step::tap_mean(shape.sums, shape.sum_rows, self.width);
             let params = TapMeanParams {
-                h,
-                segments: self.metadata.means,
-                sums: self.sums.device_ptr(),
-                stage: self.stage.device_ptr(),
-                d: self.width as i32,
-                ..TapMeanParams::default()
+                h: forward.buffers.h.device_ptr(),
+                segments: self.metadata.sums,
+                ..self.sums_params(&forward.kv)
             };
-            // Each request is in one segment.
+            // Each request is in one segment, and writes no block that it shares.
             compute.launch(&Launch { plan, params })?;
         }
         if shape.staged == 0 {
@@ -160,6 +161,20 @@ impl TapWork {
         let forked = record.and_then(|()| self.side.stream().wait(&self.begin));
         forked.map_err(driver_error("forking the tap's stream"))?;
         self.copy_tapped(&self.side, shape, tracer)
+    }
+
+    /// The parameters of sums in the blocks of `kv`, without rows and segments.
+    fn sums_params(&self, kv: &KvPool) -> TapMeanParams {
+        TapMeanParams {
+            block_table: self.metadata.table,
+            pool: kv.device_ptr(),
+            stage: self.stage.device_ptr(),
+            block_stride: kv.block_stride(),
+            sums_offset: self.sums_offset,
+            max_blocks: self.metadata.max_blocks,
+            d: self.width as i32,
+            ..TapMeanParams::default()
+        }
     }
 
     /// Lets `compute` wait for the side stream: the next step must not overwrite the stage, nor its

@@ -1,6 +1,7 @@
 //! The step loop over an asynchronous backend, and over one that breaks down.
 
 mod ahead;
+mod asynchronous;
 mod breakdown;
 mod churn;
 mod delivery;

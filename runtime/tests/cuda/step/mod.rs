@@ -2,13 +2,14 @@
 //! there is.
 
 mod reference;
+mod sums;
 
 use half::bf16;
 use reference::Layers;
 use trail_runtime::cuda::launch::Launch;
-use trail_runtime::cuda::params::{ApplyDiffsParams, EmbedParams, ProbeParams, TapMeanParams};
-use trail_runtime::cuda::plan::step::{self, TapSegment};
-use trail_test_support::cuda::{Address, Bench, Chance, Output};
+use trail_runtime::cuda::params::{ApplyDiffsParams, EmbedParams, ProbeParams};
+use trail_runtime::cuda::plan::step;
+use trail_test_support::cuda::{Address, Bench, Chance};
 
 /// Bit patterns that nothing wrote.
 fn is_poison<T: bytemuck::Pod>(values: &[T]) -> bool {
@@ -123,94 +124,6 @@ fn embed(
     // stream.
     unsafe { bench.device.launch(&bench.stream, &launch) }.unwrap();
     (bench.read(&h), bench.read(&x), bench.read(&ss))
-}
-
-/// Prompts cut into chunks in any way, beside any other prompts, give the sums of one long
-/// loop.
-#[test]
-fn tap_mean_does_not_depend_on_the_chunks() {
-    let bench = Bench::open();
-    let mut chance = Chance(32);
-    for (width, prompts) in [(64, [70, 1, 33]), (200, [5, 129, 64]), (8, [300, 2, 31])] {
-        let requests = [2usize, 0, 4];
-        let mut sums = bench.output(5 * width * 4);
-        let mut stage = bench.output(4 * width * 2);
-        let mut reference = vec![vec![0.0f32; width]; 3];
-        let mut done = [0usize; 3];
-        while (0..3).any(|i| done[i] < prompts[i]) {
-            let mut runs = vec![TapSegment {
-                first_row: 0,
-                rows: 1,
-                request: None,
-                first_position: 0,
-                prompt: 1,
-                stage_row: Some(3),
-            }];
-            let mut rows = 1;
-            for i in 0..3 {
-                let take = (1 + chance.below(prompts[i])).min(prompts[i] - done[i]);
-                if take == 0 {
-                    continue;
-                }
-                let finished = done[i] + take == prompts[i];
-                runs.push(TapSegment {
-                    first_row: rows,
-                    rows: take,
-                    request: Some(requests[i]),
-                    first_position: done[i],
-                    prompt: prompts[i],
-                    stage_row: finished.then_some(i),
-                });
-                rows += take + 1; // Decode rows lie between the segments.
-            }
-            let h: Vec<f32> = (0..rows * width).map(|_| chance.unit() * 3.0).collect();
-            for run in &runs[1..] {
-                let i = requests.iter().position(|at| Some(*at) == run.request).unwrap();
-                let of_run: Vec<&[f32]> =
-                    (0..run.rows).map(|row| &h[(run.first_row + row) * width..][..width]).collect();
-                reference::tap_mean(&mut reference[i], &of_run);
-                done[i] += run.rows;
-            }
-            tap_mean(&bench, &runs, &h, width, [&mut sums, &mut stage]);
-        }
-        let (sums, stage) = (bench.read::<u32>(&sums), bench.read::<u16>(&stage));
-        for (i, reference) in reference.iter().enumerate() {
-            let scale = 1.0 / prompts[i] as f32;
-            let wanted: Vec<u16> =
-                reference.iter().map(|sum| bf16::from_f32(sum * scale).to_bits()).collect();
-            assert_eq!(
-                sums[requests[i] * width..][..width],
-                reference.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
-            );
-            assert_eq!(stage[i * width..][..width], wanted, "prompt {i}");
-        }
-        assert!(
-            is_poison(&sums[width..2 * width]) && is_poison(&stage[3 * width..]),
-            "padding was written"
-        );
-    }
-}
-
-fn tap_mean(
-    bench: &Bench,
-    runs: &[TapSegment],
-    h: &[f32],
-    width: usize,
-    [sums, stage]: [&mut Output; 2],
-) {
-    let encoded: Vec<[i32; 6]> = runs.iter().map(TapSegment::encode).collect();
-    let plan = step::tap_mean(runs.len(), h.len() / width, width);
-    let (mut h, mut segments) = (bench.input(h), bench.input(encoded.as_flattened()));
-    let params = TapMeanParams {
-        h: h.at(bench),
-        segments: segments.at(bench),
-        sums: sums.at(bench),
-        stage: stage.at(bench),
-        d: width as i32,
-        ..TapMeanParams::default()
-    };
-    // SAFETY: all buffers have these extents; the two inputs are freed in stream order.
-    unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The small kernels as they are defined.
 
 use half::bf16;
+use trail_runtime::backend::BLOCK_TOKENS;
 
 /// One row of the embedding: (h, x, partial sums of squares in f64).
 pub(crate) fn embed(row: &[bf16], gamma: &[bf16]) -> (Vec<f32>, Vec<bf16>, Vec<f64>) {
@@ -19,14 +20,24 @@ pub(crate) fn apply_diffs(words: &mut [u32], diffs: &[[u32; 2]]) {
     }
 }
 
-/// The sum of `rows` in their order, going on from `sum`: the CPU backend's arithmetic, so equal to
-/// the bit.
-pub(crate) fn tap_mean(sum: &mut [f32], rows: &[&[f32]]) {
-    for row in rows {
-        for (sum, value) in sum.iter_mut().zip(*row) {
-            *sum += value;
-        }
+/// Adds the row at `position` to the sums of a request's blocks: the CPU backend's arithmetic, so
+/// equal to the bit.
+pub(crate) fn add_row(sums: &mut Vec<Vec<f32>>, position: usize, row: &[f32]) {
+    let block = position / BLOCK_TOKENS;
+    sums.resize(sums.len().max(block + 1), Vec::new());
+    if position.is_multiple_of(BLOCK_TOKENS) {
+        sums[block] = vec![0.0; row.len()];
     }
+    for (sum, value) in sums[block].iter_mut().zip(row) {
+        *sum += value;
+    }
+}
+
+/// The mean over a prompt of `prompt` tokens, of which `sums` are those of the blocks.
+pub(crate) fn tap_mean(sums: &[Vec<f32>], prompt: usize) -> Vec<bf16> {
+    let scale = 1.0 / prompt as f32;
+    let column = |at: usize| sums.iter().map(|sum| sum[at]).fold(0.0, |total, sum| total + sum);
+    (0..sums[0].len()).map(|at| bf16::from_f32(column(at) * scale)).collect()
 }
 
 /// The probe's answer for one row, and how far a kernel may be from each probability.

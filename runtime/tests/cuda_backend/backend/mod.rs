@@ -46,6 +46,7 @@ fn options() -> CudaOptions {
         tap: TapMode::Off,
         probe: None,
         probe_threads: 1,
+        shares_blocks: true,
         checksums: false,
     }
 }

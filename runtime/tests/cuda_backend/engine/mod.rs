@@ -5,4 +5,5 @@
 mod answers;
 mod damaged;
 mod faults;
+mod reuse;
 mod subject;

@@ -59,6 +59,28 @@ impl Subject {
         Subject::new(Arc::new(model), Box::new(probe), asked)
     }
 
+    /// `count` turns of four conversations of two beginnings, each with all before it.
+    pub(crate) fn turns(count: u32) -> Vec<Subject> {
+        let small = Subject::small();
+        let history = |of: u32| (0..35).map(|at| (at * 7 + of % 2) % 250).collect();
+        let mut histories: Vec<Vec<u32>> = (0..4).map(history).collect();
+        let turn = |turn| {
+            let ask = |(of, history): (u32, &mut Vec<u32>)| {
+                history.extend((0..3 + of * 5).map(|at| (at * 3 + turn + of * 11) % 250));
+                (history.clone(), 4 + (of * 5 + turn * 7) % 19)
+            };
+            let asked = (0..).zip(&mut histories).map(ask).collect();
+            let hidden = small.model.config.hidden_size;
+            let probe = move || Probe::random(hidden, 0, 3);
+            let subject = Subject::new(small.model.clone(), Box::new(probe), asked);
+            for (history, answer) in histories.iter_mut().zip(&subject.expected) {
+                history.extend(answer.iter().map(|(token, _)| token));
+            }
+            subject
+        };
+        (0..count).map(turn).collect()
+    }
+
     /// The bundled model with its own probe.
     pub(crate) fn demo(requests: u32, tokens: u32) -> Subject {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");

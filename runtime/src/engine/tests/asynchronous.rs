@@ -1,0 +1,58 @@
+//! The prefix cache over a backend whose tokens come a step late, and which swaps: answers are
+//! those of one that computes every token alone.
+
+use super::prefix::{Answer, converse, large, plain, without_counts};
+use super::*;
+
+/// Answers are equal; a prediction may be missing, as one that is late may be passed over.
+fn assert_equal(answers: Vec<Answer>, expected: &[Answer], swaps: bool, what: &str) {
+    assert_eq!(answers.len(), expected.len());
+    for (mut answer, expected) in without_counts(answers).into_iter().zip(expected) {
+        let predictions = std::mem::take(&mut answer.predictions);
+        assert!(2 * predictions.len() > answer.tokens.len(), "{what}: {predictions:?}");
+        // The sums beside the blocks of the host's pool do not move with them here.
+        for (age, bits) in predictions.into_iter().filter(|_| !swaps) {
+            assert_eq!(expected.predictions.get(&age), Some(&bits), "{what}, after {age} tokens");
+        }
+        let predictions = expected.predictions.clone();
+        assert_eq!(&Answer { predictions, ..answer }, expected, "{what}");
+    }
+}
+
+#[test]
+fn late_tokens_and_swaps_change_no_answer_under_any_policy() {
+    let model = model();
+    let expected = converse(&engine(&model, plain()), 6);
+    for (name, _) in PolicyKind::HELP {
+        let policy: PolicyKind = name.parse().unwrap();
+        for (kv_blocks, preemption) in
+            [(14, Preemption::Recompute), (14, Preemption::Swap), (400, Preemption::Recompute)]
+        {
+            let config = EngineConfig {
+                kv_blocks: Some(kv_blocks),
+                scheduler: preempting_by(preemption),
+                replays: true,
+                ..large(policy)
+            };
+            let engine = ahead(&model, config, None);
+            let answers = converse(&engine, 6);
+            let (hits, stats) = (answers.iter().map(|of| of.cached_tokens).sum(), engine.stats());
+            let what = format!("{name}, {kv_blocks} blocks, {preemption:?}");
+            assert!(0_u32 < hits && stats.hash_collisions == 0, "{what}: {stats:?}");
+            assert_equal(answers, &expected, preemption == Preemption::Swap, &what);
+        }
+    }
+}
+
+/// As on the CPU: a turn finds the turn before, the blocks of its answer included, whose hashes
+/// come after their steps.
+#[test]
+fn a_turn_finds_the_answer_before_as_where_tokens_are_not_late() {
+    let model = model();
+    let cached = |engine: &Engine| -> Vec<u32> {
+        converse(engine, 1).iter().map(|answer| answer.cached_tokens).collect()
+    };
+    let found = cached(&ahead(&model, large(PolicyKind::Fcfs), None));
+    assert_eq!(found, cached(&engine(&model, large(PolicyKind::Fcfs))));
+    assert!(found[2] > found[1] && found[1] > 0, "{found:?}");
+}

@@ -1,0 +1,95 @@
+//! The prefix cache: the same answers with and without it, and the same predictions but for the
+//! device's rounding.
+
+use std::collections::BTreeMap;
+
+use trail_runtime::engine::{
+    CudaSettings, Engine, EngineConfig, Event, PolicyKind, ProbeDevice, RequestHandle,
+};
+use trail_scheduler::{Preemption, SchedulerConfig};
+
+use super::subject::{CUDA, LIMIT, Subject};
+
+/// Difference of two predictions in tokens, and of the larger one, that a device's rounding may
+/// make.
+const TOLERANCE: (f32, f32) = (0.05, 0.01);
+
+/// Predictions by tokens generated.
+type Predictions = BTreeMap<u32, f32>;
+
+/// Asks everything at once, and then the next turn of each conversation. Answers must be the CPU's.
+fn converse(turns: &[Subject], config: EngineConfig, what: &str) -> (Engine, Vec<Predictions>) {
+    let engine = turns[0].engine(config);
+    let mut predictions = Vec::new();
+    for (turn, subject) in turns.iter().enumerate() {
+        let handles: Vec<RequestHandle> =
+            subject.requests().map(|request| engine.submit(request).expect("fits")).collect();
+        for (index, handle) in handles.iter().enumerate() {
+            let (tokens, predicted) = collect(handle);
+            let what = format!("{what}, turn {turn}");
+            assert_eq!(tokens.len(), subject.expected[index].len(), "{what}: request {index}");
+            subject.agree(index, &tokens, &what);
+            predictions.push(predicted);
+        }
+    }
+    (engine, predictions)
+}
+
+fn collect(handle: &RequestHandle) -> (Vec<u32>, Predictions) {
+    let (mut tokens, mut predictions) = (Vec::new(), Predictions::new());
+    while let Some(event) = handle.recv_timeout(LIMIT) {
+        match event {
+            Event::Token { id, .. } => tokens.push(id),
+            Event::Prediction { generated, remaining } => {
+                predictions.insert(generated, remaining);
+            }
+            _ => {}
+        }
+    }
+    (tokens, predictions)
+}
+
+fn assert_close(found: &[Predictions], expected: &[Predictions], what: &str) {
+    let mut compared = 0;
+    for (request, (found, expected)) in found.iter().zip(expected).enumerate() {
+        for (age, &remaining) in found {
+            // One of the two may have come too late to be passed on.
+            let Some(&wanted) = expected.get(age) else { continue };
+            let allowed = TOLERANCE.0.max(TOLERANCE.1 * wanted);
+            let off = (remaining - wanted).abs();
+            assert!(off <= allowed, "{what}: request {request}, age {age}: {remaining}, {wanted}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= expected.len(), "{what}: {compared} predictions compared");
+}
+
+#[test]
+fn cuda_answers_are_those_without_the_prefix_cache() {
+    let _session = trail_cuda_emulator::session();
+    let turns = Subject::turns(3);
+    let config = |policy, preemption, kv_blocks| {
+        let scheduler = SchedulerConfig { preemption, ..SchedulerConfig::default() };
+        EngineConfig { scheduler, kv_blocks, ..turns[0].config(CUDA, policy) }
+    };
+    let whole = config(PolicyKind::Fcfs, Preemption::Recompute, Some(80));
+    let plain = EngineConfig { no_prefix_cache: true, ..whole };
+    let (engine, expected) = converse(&turns, plain, "without");
+    assert_eq!(engine.stats().cached_tokens, 0);
+    for (policy, preemption, kv_blocks, probe) in [
+        (PolicyKind::Fcfs, Preemption::Recompute, Some(80), ProbeDevice::Cpu),
+        (PolicyKind::trail(0.8), Preemption::Recompute, Some(10), ProbeDevice::Gpu),
+        (PolicyKind::trail(1.0), Preemption::Swap, Some(10), ProbeDevice::Cpu),
+    ] {
+        let what = format!("{policy}, {preemption:?}, {kv_blocks:?} blocks");
+        let cuda = CudaSettings { probe, checksums: true, ..CudaSettings::default() };
+        let cuda = CudaSettings { host_kv_bytes: 1 << 20, ..cuda };
+        let config = EngineConfig { cuda, ..config(policy, preemption, kv_blocks) };
+        let (engine, found) = converse(&turns, config, &what);
+        let stats = engine.stats();
+        println!("{what}: {} tokens found, {} evictions", stats.cached_tokens, stats.evictions);
+        assert!(stats.cached_tokens > 100 && stats.hash_collisions == 0, "{what}: {stats:?}");
+        assert_close(&found, &expected, &what);
+        assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0), "{what}");
+    }
+}
