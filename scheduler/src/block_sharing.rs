@@ -23,12 +23,15 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request of the last plan, which entered with blocks that it found by hash, begin
-    /// again and share none from now on: for a caller that found other tokens in them. Its row of
-    /// the plan is no longer to be executed; the caller plans again.
+    /// Lets a request of the last plan, which entered or is swapped in with blocks that were found
+    /// by hash, begin again and share none from now on: for a caller that found other tokens in
+    /// them. Its row of the plan is no longer to be executed, nor its transfer; the caller plans
+    /// again.
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
         self.hashes.clear(idx);
         self.running.retain(|ranked| ranked.idx != idx);
+        self.plan.swap_in.retain(|&other| other != idx);
+        self.swap_state.end_in(idx);
         self.blocks.release(idx);
         self.requests.set_phase(idx, Phase::Waiting);
         let request = &mut self.requests[idx];

@@ -71,11 +71,6 @@ impl Scheduler {
             self.swap_state.end_out(idx);
             self.blocks.release(idx);
         } else {
-            let request = &mut self.requests[idx];
-            if request.computed == 0 {
-                // It was waiting, and found full blocks.
-                request.computed = self.swap_state.host.held(idx) * BLOCK_TOKENS;
-            }
             self.swap_state.end_in(idx);
             self.publish(idx);
         }
@@ -95,9 +90,20 @@ impl Scheduler {
     /// The blocks that the transfer of a request copies, from [`Scheduler::plan`] to
     /// [`Scheduler::transferred`]; none where the other side has them all.
     pub fn copies(&self, idx: RequestIdx) -> Copies<'_> {
-        let host = self.swap_state.host.table(idx);
-        let copied = self.swap_state.first(idx) as usize..host.len();
+        let host = self.host_blocks(idx);
+        let copied = self.copied_from(idx) as usize..host.len();
         Copies { device: &self.blocks.table(idx)[copied.clone()], host: &host[copied] }
+    }
+
+    /// The place of the first block that the transfer of a request copies. Those before were found
+    /// at the other side by hash.
+    pub fn copied_from(&self, idx: RequestIdx) -> u32 {
+        self.swap_state.first(idx)
+    }
+
+    /// The host's blocks of a request that is swapped or in transfer, in token order.
+    pub fn host_blocks(&self, idx: RequestIdx) -> &[BlockId] {
+        self.swap_state.host.table(idx)
     }
 
     /// Frees everything that a request outside all orders holds, and its index.
@@ -168,7 +174,8 @@ impl Scheduler {
         if self.requests[idx].phase == Phase::Swapped {
             self.swap_state.leave();
         } else {
-            self.plan.cached_tokens += self.swap_state.host.held(idx) * BLOCK_TOKENS;
+            self.requests[idx].computed = self.swap_state.host.held(idx) * BLOCK_TOKENS;
+            self.plan.cached_tokens += self.requests[idx].computed;
         }
         self.requests.set_phase(idx, Phase::SwappingIn);
         self.requests[idx].skipped_steps = 0;

@@ -7,7 +7,7 @@ use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, StepCost};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
-use super::block_hashes::{BlockContents, BlockHasher};
+use super::block_hashes::{BlockContents, BlockHasher, PoolContents};
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -107,7 +107,10 @@ impl EngineConfig {
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let hasher = self.hasher(scheduler.config());
-        let block_contents = hasher.is_some().then(|| BlockContents::new(built.kv_blocks));
+        let block_contents = hasher.is_some().then(|| PoolContents {
+            device: BlockContents::new(built.kv_blocks),
+            host: BlockContents::new(scheduler.config().host_blocks as usize),
+        });
         let probe = probe.map(|parts| parts.probe);
         // A device keeps them in its blocks.
         let on_cpu = hasher.is_some() && self.device == ComputeDevice::Cpu;

@@ -99,6 +99,12 @@ impl SequenceHashes {
     }
 }
 
+/// The contents of the blocks of the KV cache, and of the host pool.
+pub(super) struct PoolContents {
+    pub(super) device: BlockContents,
+    pub(super) host: BlockContents,
+}
+
 /// The content of each full KV block, by which a block found by hash is compared with the request
 /// that found it.
 pub(super) struct BlockContents(Vec<Content>);

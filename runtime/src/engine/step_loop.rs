@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace, RequestIdx};
 
-use super::block_hashes::BlockContents;
+use super::block_hashes::{BlockContents, PoolContents};
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
@@ -55,7 +55,7 @@ pub(super) struct StepLoop {
     pub(super) swaps: Swaps,
     pub(super) batch: Batch,
     /// `None` where no KV block is shared.
-    pub(super) block_contents: Option<BlockContents>,
+    pub(super) block_contents: Option<PoolContents>,
     /// `None` where there are no draft tokens.
     pub(super) speculation: Option<Speculation>,
     /// Tokens of the step being collected.
@@ -178,7 +178,7 @@ impl StepLoop {
                         _ => batch.push_drafts(row.idx.0, row.start, tokens, blocks),
                     }
                     if let (Some(contents), Some(hashes)) = (&mut *block_contents, &active.hashes) {
-                        contents.fill((first, last), hashes.root(), &active.tokens, blocks);
+                        contents.device.fill((first, last), hashes.root(), &active.tokens, blocks);
                     }
                 }
                 // Sampled by the step in flight: known to the device alone.
@@ -200,33 +200,45 @@ impl StepLoop {
         Ok(())
     }
 
-    /// Compares the blocks that requests of the plan found by hash with their tokens. One that
-    /// found those of another sequence, as hashes collided, begins again and shares none. Returns
-    /// true if there was none.
+    /// Compares the blocks that requests of the plan found by hash, on the device or on the host,
+    /// with their tokens. One that found those of another sequence, as hashes collided, begins
+    /// again and shares none. Returns true if there was none.
     fn has_own_blocks(&mut self) -> bool {
         let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
         let Some(contents) = block_contents.as_ref() else { return true };
-        if scheduler.last_plan().cached_tokens == 0 {
-            return true;
-        }
-        let mut is_sound = true;
-        for at in 0..scheduler.last_plan().rows.len() {
-            let PlanRow { idx, start, .. } = scheduler.last_plan().rows[at];
+        let plan = scheduler.last_plan();
+        let hits = if plan.cached_tokens + plan.prompt_hits > 0 { plan.rows.len() } else { 0 };
+        let collides = |idx, start: u32| {
             let active = lifecycle.planned(idx);
-            let Some(hashes) = active.hashes.as_ref().filter(|_| start % BLOCK_TOKENS as u32 == 0)
-            else {
-                continue;
-            };
-            let count = start as usize / BLOCK_TOKENS;
-            if contents.have(count, hashes.root(), &active.tokens, scheduler.blocks(idx)) {
-                active.status.set_cached(scheduler.state(idx).cached_tokens);
+            let Some(hashes) = active.hashes.as_ref() else { return false };
+            let (root, count) = (hashes.root(), start as usize / BLOCK_TOKENS);
+            !contents.device.have(count, root, &active.tokens, scheduler.blocks(idx))
+        };
+        let collides_on_host = |idx: RequestIdx| {
+            let active = lifecycle.planned(idx);
+            let Some(hashes) = active.hashes.as_ref() else { return false };
+            let (root, count) =
+                (hashes.root(), scheduler.state(idx).computed as usize / BLOCK_TOKENS);
+            !contents.host.have(count, root, &active.tokens, scheduler.host_blocks(idx))
+        };
+        let rows = plan.rows[..hits].iter().filter(|row| row.start % BLOCK_TOKENS as u32 == 0);
+        let mut collided = Vec::new();
+        for &PlanRow { idx, start, .. } in rows {
+            if collides(idx, start) {
+                collided.push(idx);
             } else {
-                lifecycle.forget_hashes(idx, scheduler);
-                add(&counters.hash_collisions, 1);
-                is_sound = false;
+                lifecycle.planned(idx).status.set_cached(scheduler.state(idx).cached_tokens);
             }
         }
-        is_sound
+        let returns = plan.swap_in.iter().copied();
+        collided.extend(returns.filter(|&idx| {
+            collides(idx, scheduler.copied_from(idx) * BLOCK_TOKENS as u32) || collides_on_host(idx)
+        }));
+        for &idx in &collided {
+            lifecycle.forget_hashes(idx, scheduler);
+            add(&counters.hash_collisions, 1);
+        }
+        collided.is_empty()
     }
 
     /// Tells the callers of the requests that the plan preempted or evicted.
@@ -256,20 +268,21 @@ impl StepLoop {
         self.lifecycle.refuse_submissions(reason);
     }
 
-    /// Starts the transfers of the plan, and records the content of the blocks that its requests are
-    /// swapped into.
+    /// Starts the transfers of the plan, and records the content of the blocks that they fill.
     fn start_transfers(&mut self) -> Result<(), Fault> {
         let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
         self.swaps.start(&mut *self.backend, scheduler, &*self.clock)?;
-        let Some(contents) = block_contents else { return Ok(()) };
-        for &idx in &scheduler.last_plan().swap_in {
+        let Some(PoolContents { device, host }) = block_contents else { return Ok(()) };
+        let mut fill = |contents: &mut BlockContents, idx: RequestIdx, blocks| {
             let active = lifecycle.planned(idx);
-            if let Some(hashes) = &active.hashes {
-                let computed = scheduler.state(idx).computed as usize;
-                let blocks = scheduler.blocks(idx);
-                contents.fill((0, computed), hashes.root(), &active.tokens, blocks);
-            }
-        }
+            let Some(hashes) = &active.hashes else { return };
+            let first = scheduler.copied_from(idx) as usize * BLOCK_TOKENS;
+            let end = scheduler.state(idx).computed as usize;
+            contents.fill((first, end), hashes.root(), &active.tokens, blocks);
+        };
+        let plan = scheduler.last_plan();
+        plan.swap_out.iter().for_each(|&idx| fill(host, idx, scheduler.host_blocks(idx)));
+        plan.swap_in.iter().for_each(|&idx| fill(device, idx, scheduler.blocks(idx)));
         Ok(())
     }
 
@@ -349,7 +362,7 @@ impl StepLoop {
             };
             if let Some(hashes) = &active.hashes {
                 let (root, blocks) = (hashes.root(), batch.blocks(segment));
-                contents.fill((end - 1, end), root, &active.tokens, blocks);
+                contents.device.fill((end - 1, end), root, &active.tokens, blocks);
             }
         }
     }

@@ -93,7 +93,7 @@ impl World {
         self.seen.evictions += plan.evicted.len();
         self.seen.swaps += plan.swap_out.len();
         self.seen.returns += plan.swap_in.len();
-        let hits = plan.swap_in.iter().filter(|&&idx| fast.state(idx).computed == 0);
+        let hits = plan.swap_in.iter().filter(|&&idx| fast.state(idx).swaps == 0);
         self.seen.host_hits += hits.count();
     }
 
