@@ -51,6 +51,7 @@ mod simulation_error;
 mod step_model;
 pub mod theory;
 mod trace;
+mod trace_format;
 mod trace_set;
 mod transfers;
 mod worker;

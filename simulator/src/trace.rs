@@ -1,4 +1,4 @@
-//! Recorded requests: a file of one JSON object a line.
+//! Recorded requests: a file of one JSON object a line, or of the production traces of others.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use trail_platform::quote::quote;
 
 use crate::job::{Job, Refined};
+use crate::trace_format::TraceFormat;
 use trail_scheduler::{BLOCK_TOKENS, BlockHash};
 
 /// One request of a trace file, and its predictions if they were recorded.
@@ -62,17 +63,30 @@ const MAX_PREDICTION: f32 = 1e9;
 
 impl Trace {
     /// Parses the text of a trace file; blank lines are skipped. Sorted by arrival.
+    ///
+    /// Besides our own lines: CSV of Azure's LLM inference traces and of BurstGPT, and Mooncake's
+    /// JSON lines (FAST '25), told apart by the first line. Their arrivals count from the first
+    /// one; requests without output, which failed, are left out.
     pub fn parse(text: &str) -> Result<Vec<Trace>, TraceError> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let error = |number, why: String| TraceError { line: number + 1, why: quote(&why) };
+        let Some((number, first)) = lines.clone().next() else {
+            return Err(TraceError { line: 0, why: "there is no request in it".into() });
+        };
+        let format = TraceFormat::of(first).map_err(|why| error(number, why))?;
         let (mut traces, mut ids) = (Vec::new(), HashSet::new());
-        for (number, line) in text.lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let error = |why: String| TraceError { line: number + 1, why: quote(&why) };
-            let trace: Trace = serde_json::from_str(line).map_err(|why| error(why.to_string()))?;
-            trace.check().map_err(error)?;
+        for (number, line) in lines.skip(usize::from(format.has_header())) {
+            let wrong = |why| error(number, why);
+            let trace = format.request(line, number as u64).map_err(wrong)?;
+            let Some(trace) = trace else { continue };
+            // Those of others are dates, or begin at any number.
+            let is_ours = format == TraceFormat::Trail;
+            let first = if is_ours { 0.0 } else { f64::MIN };
+            let last = if is_ours { MAX_ARRIVAL_S } else { f64::MAX };
+            trace.check_arrival(first, last).map_err(wrong)?;
+            trace.check().map_err(wrong)?;
             if !ids.insert(trace.id) {
-                return Err(error(format!("id {} occurs twice", trace.id)));
+                return Err(wrong(format!("id {} occurs twice", trace.id)));
             }
             traces.push(trace);
         }
@@ -80,16 +94,26 @@ impl Trace {
             return Err(TraceError { line: 0, why: "there is no request in it".into() });
         }
         traces.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s));
+        if format != TraceFormat::Trail {
+            let first_s = traces[0].arrival_s;
+            traces.iter_mut().for_each(|trace| trace.arrival_s -= first_s);
+            let last = traces.last().expect("there is one");
+            last.check_arrival(0.0, MAX_ARRIVAL_S).map_err(|why| TraceError { line: 0, why })?;
+        }
         Ok(traces)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let Trace { arrival_s, prompt_tokens, output_tokens, .. } = *self;
-        if !(0.0..=MAX_ARRIVAL_S).contains(&arrival_s) {
-            return Err(format!(
-                "arrival_s is {arrival_s:?}: give seconds from 0 to {MAX_ARRIVAL_S}"
-            ));
+    fn check_arrival(&self, first: f64, last: f64) -> Result<(), String> {
+        match self.arrival_s {
+            seconds if (first..=last).contains(&seconds) => Ok(()),
+            seconds => {
+                Err(format!("arrival_s is {seconds:?}: give seconds from 0 to {MAX_ARRIVAL_S}"))
+            }
         }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Trace { prompt_tokens, output_tokens, .. } = *self;
         if prompt_tokens == 0 || output_tokens == 0 {
             return Err("prompt_tokens and output_tokens must be at least 1".into());
         }

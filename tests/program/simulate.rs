@@ -84,12 +84,51 @@ fn malformed_traces_are_refused_with_their_line() {
     }
     // As a full disk leaves it.
     fs::write(&file, format!("{good}\n{{\"id\":2")).expect("a trace");
-    let output = simulate(&["--trace", file.to_str().expect("UTF-8")]);
+    let output = simulate(&["--policies", "fcfs", "--trace", file.to_str().expect("UTF-8")]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && errors.contains("is cut off: read up to line 1"),
         "{errors}"
     );
+}
+
+/// Rows of Azure's trace give the means of their conversion by hand; the rank needs predictions,
+/// and a file has them or takes those of `--noise`.
+#[test]
+fn traces_of_others_are_read_and_take_predictions() {
+    let folder = folder("simulate-formats");
+    let (azure, ours) = (folder.join("azure.csv"), folder.join("ours.jsonl"));
+    let rows: Vec<(u64, u64, u64)> =
+        (0..40).map(|at| (at * 37 % 11 + at, 20 + at * 13 % 90, 3 + at * 29 % 50)).collect();
+    let mut csv = String::from("TIMESTAMP,ContextTokens,GeneratedTokens\n");
+    let mut lines = String::new();
+    for (id, (second, prompt, output)) in rows.iter().enumerate() {
+        csv += &format!("2023-11-16 18:15:{second:02}.5,{prompt},{output}\n");
+        let arrival_s = second - rows[0].0;
+        lines += &format!(
+            "{{\"id\":{id},\"arrival_s\":{arrival_s},\"prompt_tokens\":{prompt},\
+             \"output_tokens\":{output}}}\n"
+        );
+    }
+    fs::write(&azure, csv).expect("a trace");
+    fs::write(&ours, lines).expect("a trace");
+    let means = |file: &Path, options: &[&str]| {
+        let small = ["--max-running", "2", "--trace", file.to_str().expect("UTF-8")];
+        let report = json(&[&small, options].concat());
+        let runs = report["runs"].as_array().expect("an array").clone();
+        runs.iter().map(|run| run["latency_mean_s"].to_string()).collect::<Vec<_>>()
+    };
+    for pace in [&[][..], &["--load", "1.5", "--arrivals", "recorded"]] {
+        let options = [&["--policies", "fcfs,trail", "--noise", "oracle"], pace].concat();
+        let ours = means(&ours, &options);
+        assert_eq!(means(&azure, &options), ours);
+        assert!(pace.is_empty() || ours[0] != ours[1], "{ours:?}");
+    }
+    let file = azure.to_str().expect("UTF-8");
+    let says = "trail:0.8 ranks by predictions, and ";
+    assert_refused(&simulate(&["--policies", "fcfs,trail", "--trace", file]), 2, says);
+    let says = "--arrivals recorded needs --trace";
+    assert_refused(&simulate(&["--arrivals", "recorded"]), 2, says);
 }
 
 #[test]

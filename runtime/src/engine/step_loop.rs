@@ -273,7 +273,7 @@ impl StepLoop {
         let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
         self.swaps.start(&mut *self.backend, scheduler, &*self.clock)?;
         let Some(PoolContents { device, host }) = block_contents else { return Ok(()) };
-        let mut fill = |contents: &mut BlockContents, idx: RequestIdx, blocks| {
+        let fill = |contents: &mut BlockContents, idx: RequestIdx, blocks| {
             let active = lifecycle.planned(idx);
             let Some(hashes) = &active.hashes else { return };
             let first = scheduler.copied_from(idx) as usize * BLOCK_TOKENS;

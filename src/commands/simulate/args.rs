@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count, read_json_lines};
-use trail_runtime::engine::PolicyKind;
+use trail_cli::{EngineArgs, Error, ModelArgs, Setup, count, notice, read_json_lines};
+use trail_runtime::engine::{Needs, PolicyKind};
 use trail_runtime::model::Dtype;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::{BLOCK_TOKENS, Preemption, SchedulerConfig};
@@ -26,6 +26,8 @@ pub enum ArrivalKind {
     Poisson,
     /// Gamma-distributed gaps of shape 0.73 (ELIS): burstier.
     Gamma,
+    /// The gaps of --trace, scaled to the load or rate.
+    Recorded,
     /// All at once.
     Burst,
 }
@@ -66,16 +68,17 @@ pub struct SimulateArgs {
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson)]
     arrivals: ArrivalKind,
     /// Predictions: demo (the bundled probe's, recorded), release (as wrong as TRAIL's released
-    /// ones), oracle, none, gaussian:SIGMA or tau:TAU
-    #[arg(long, value_name = "NAME", default_value = "demo")]
-    noise: Noise,
+    /// ones), oracle, none, gaussian:SIGMA or tau:TAU [default: demo; with --trace the file's]
+    #[arg(long, value_name = "NAME")]
+    noise: Option<Noise>,
     /// Predictions recorded in this trace file, resampled by length, instead of --noise
     #[arg(long, value_name = "FILE", conflicts_with = "noise")]
     noise_traces: Option<PathBuf>,
-    /// Requests of a trace file, one JSON object a line: id, arrival_s, prompt_tokens,
-    /// output_tokens; r and remaining where predictions were recorded; block_hashes (numbers) of
-    /// the prompt's KV blocks of 16 tokens, where requests share them
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "lengths", "noise_traces"])]
+    /// Requests of a trace file: CSV of Azure's or BurstGPT's traces, Mooncake's JSON lines, or one
+    /// JSON object a line: id, arrival_s, prompt_tokens, output_tokens; r and remaining where
+    /// predictions were recorded; block_hashes (numbers) of the prompt's KV blocks of 16 tokens,
+    /// where requests share them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "lengths"])]
     trace: Option<PathBuf>,
     /// Most output tokens of a request that a policy knows of [default: those of the lengths; of a
     /// trace 512 or its longest output]
@@ -135,6 +138,9 @@ impl SimulateArgs {
         engine: &EngineArgs,
     ) -> Result<Vec<Scenario>, Error> {
         let source = self.source()?;
+        if self.policies.iter().any(|policy| matches!(policy, PolicyKind::Gittins(_))) {
+            notice("note: predictions here are points: gittins ranks as trail does");
+        }
         let simulation = self.simulation(model, engine, &source)?;
         let mut scenarios = Vec::new();
         for pace in self.paces() {
@@ -166,24 +172,60 @@ impl SimulateArgs {
     }
 
     fn source(&self) -> Result<RequestSource, Error> {
-        if let Some(path) = &self.trace {
-            let traces = read_traces(path)?;
-            let max = self.max_tokens.unwrap_or(512);
-            let longest = traces.iter().map(|trace| trace.output_tokens).max().unwrap_or(0);
-            let jobs: Vec<Job> = traces.iter().map(|trace| trace.job(max.max(longest))).collect();
-            return Ok(RequestSource::Trace(jobs.into()));
-        }
-        let noise = match &self.noise_traces {
-            None => self.noise.clone(),
-            Some(path) => {
-                let set = TraceSet::new(&read_traces(path)?);
-                let wrong = |why| Error::usage(format!("{}: {why}", path.display()));
-                Noise::Recorded(set.map_err(wrong)?)
+        let Some(path) = &self.trace else {
+            if self.arrivals == ArrivalKind::Recorded {
+                return Err(Error::usage("--arrivals recorded needs --trace".to_string()));
             }
+            let noise = self.predictions()?.unwrap_or(Noise::Demo);
+            let max_tokens = self.max_tokens.unwrap_or(self.lengths.max_tokens);
+            let dataset = self.lengths.capped(max_tokens);
+            let (noise, requests) = (Arc::new(noise), self.requests);
+            return Ok(RequestSource::Synthetic { dataset, noise, requests });
         };
-        let max_tokens = self.max_tokens.unwrap_or(self.lengths.max_tokens);
-        let dataset = self.lengths.capped(max_tokens);
-        Ok(RequestSource::Synthetic { dataset, noise: Arc::new(noise), requests: self.requests })
+        let traces = read_traces(path)?;
+        let noise = self.predictions()?;
+        self.check_predictions(path, &traces, noise.as_ref())?;
+        let max = self.max_tokens.unwrap_or(512);
+        let longest = traces.iter().map(|trace| trace.output_tokens).max().unwrap_or(0);
+        let jobs = traces.iter().map(|trace| trace.job(max.max(longest))).collect();
+        let keeps_gaps = self.arrivals == ArrivalKind::Recorded;
+        Ok(RequestSource::Trace { jobs, noise: noise.map(Arc::new), keeps_gaps })
+    }
+
+    /// The predictions that the options name.
+    fn predictions(&self) -> Result<Option<Noise>, Error> {
+        let Some(path) = &self.noise_traces else { return Ok(self.noise.clone()) };
+        let set = TraceSet::new(&read_traces(path)?);
+        let set = set.map_err(|why| Error::usage(format!("{}: {why}", path.display())))?;
+        Ok(Some(Noise::Recorded(set)))
+    }
+
+    /// Refuses a policy without the predictions that it ranks by, and predictions besides those of
+    /// the trace.
+    fn check_predictions(
+        &self,
+        path: &Path,
+        traces: &[Trace],
+        noise: Option<&Noise>,
+    ) -> Result<(), Error> {
+        let name = path.display();
+        let recorded = traces.iter().any(|trace| trace.r.is_some() || trace.remaining.is_some());
+        if recorded && noise.is_some() {
+            return Err(Error::usage(format!(
+                "{name} has predictions: leave --noise and --noise-traces out"
+            )));
+        }
+        if recorded || noise.is_some_and(|noise| *noise != Noise::None) {
+            return Ok(());
+        }
+        let ranks =
+            |policy: &&PolicyKind| matches!(policy.needs(), Needs::Predictor | Needs::Probe);
+        match self.policies.iter().find(ranks) {
+            None => Ok(()),
+            Some(policy) => Err(Error::usage(format!(
+                "{policy} ranks by predictions, and {name} has none: give --noise or --noise-traces"
+            ))),
+        }
     }
 
     fn simulation(

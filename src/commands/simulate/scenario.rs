@@ -56,7 +56,14 @@ pub enum RequestSource {
         requests: usize,
     },
     /// Given, in order of arrival.
-    Trace(Arc<[Job]>),
+    Trace {
+        /// The requests.
+        jobs: Arc<[Job]>,
+        /// Predictions, where the file has none.
+        noise: Option<Arc<Noise>>,
+        /// Arrivals at a load or rate keep the proportions of the file's gaps.
+        keeps_gaps: bool,
+    },
 }
 
 impl RequestSource {
@@ -64,7 +71,7 @@ impl RequestSource {
     pub fn requests(&self) -> usize {
         match self {
             RequestSource::Synthetic { requests, .. } => *requests,
-            RequestSource::Trace(jobs) => jobs.len(),
+            RequestSource::Trace { jobs, .. } => jobs.len(),
         }
     }
 
@@ -74,7 +81,7 @@ impl RequestSource {
             RequestSource::Synthetic { dataset, .. } => {
                 dataset.prompt.longest() + dataset.max_tokens
             }
-            RequestSource::Trace(jobs) => {
+            RequestSource::Trace { jobs, .. } => {
                 jobs.iter().map(|job| job.prompt_tokens + job.max_tokens).max().unwrap_or(2)
             }
         }
@@ -84,7 +91,9 @@ impl RequestSource {
     pub fn has_block_hashes(&self) -> bool {
         match self {
             RequestSource::Synthetic { .. } => false,
-            RequestSource::Trace(jobs) => jobs.iter().any(|job| !job.block_hashes.is_empty()),
+            RequestSource::Trace { jobs, .. } => {
+                jobs.iter().any(|job| !job.block_hashes.is_empty())
+            }
         }
     }
 
@@ -92,7 +101,8 @@ impl RequestSource {
     pub fn name(&self) -> String {
         match self {
             RequestSource::Synthetic { dataset, noise, .. } => format!("{dataset}, {noise}"),
-            RequestSource::Trace(_) => "trace".into(),
+            RequestSource::Trace { noise: Some(noise), .. } => format!("trace, {noise}"),
+            RequestSource::Trace { .. } => "trace".into(),
         }
     }
 
@@ -103,12 +113,24 @@ impl RequestSource {
                 let (arrivals, noise) = (Arrivals::Burst, (**noise).clone());
                 Workload { requests: count, arrivals, dataset: *dataset, noise, seed }.jobs()
             }
-            RequestSource::Trace(jobs) => {
+            RequestSource::Trace { jobs, noise, .. } => {
                 let mut jobs = jobs.to_vec();
+                if let Some(noise) = noise {
+                    noise.predict(&mut jobs, mix(seed ^ 1));
+                }
                 jobs.iter_mut().for_each(|job| job.arrival_ns = 0);
                 jobs
             }
         }
+    }
+
+    /// Arrival times of the file, nanoseconds, if arrivals follow them at a rate; scaled to `rate`
+    /// requests per second.
+    fn scaled_arrivals(&self, rate: f64) -> Option<impl Iterator<Item = u64>> {
+        let RequestSource::Trace { jobs, keeps_gaps: true, .. } = self else { return None };
+        let recorded_s = jobs.last().map_or(0, |job| job.arrival_ns) as f64 / 1e9;
+        let scale = if recorded_s > 0.0 { jobs.len() as f64 / rate / recorded_s } else { 0.0 };
+        Some(jobs.iter().map(move |job| (job.arrival_ns as f64 * scale) as u64))
     }
 }
 
@@ -128,19 +150,26 @@ pub struct Scenario {
 impl Scenario {
     /// The requests with their arrival times. `capacity`: requests per second at a load of 1.
     pub fn jobs(&self, seed: u64, capacity: f64) -> Vec<Job> {
+        let mut jobs = self.source.burst(self.source.requests(), seed);
         let (rate, gamma) = match (self.pace, &self.source) {
-            (Pace::Recorded, RequestSource::Trace(jobs)) => return jobs.to_vec(),
-            (Pace::Recorded | Pace::Burst, _) => {
-                return self.source.burst(self.source.requests(), seed);
+            (Pace::Recorded, RequestSource::Trace { jobs: recorded, .. }) => {
+                for (job, recorded) in jobs.iter_mut().zip(recorded.iter()) {
+                    job.arrival_ns = recorded.arrival_ns;
+                }
+                return jobs;
             }
+            (Pace::Recorded | Pace::Burst, _) => return jobs,
             (Pace::Load { load, gamma }, _) => (load * capacity, gamma),
             (Pace::Rate { rate, gamma }, _) => (rate, gamma),
         };
+        if let Some(arrivals) = self.source.scaled_arrivals(rate) {
+            jobs.iter_mut().zip(arrivals).for_each(|(job, ns)| job.arrival_ns = ns);
+            return jobs;
+        }
         let arrivals = match gamma {
             true => Arrivals::gamma_at(rate),
             false => Arrivals::Poisson { rate },
         };
-        let mut jobs = self.source.burst(self.source.requests(), seed);
         schedule(&mut jobs, arrivals, mix(seed));
         jobs
     }

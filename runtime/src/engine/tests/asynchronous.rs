@@ -3,6 +3,7 @@
 
 use super::prefix::{Answer, converse, large, plain, without_counts};
 use super::*;
+use crate::engine::block_hashes::BlockHasher;
 
 /// Answers are equal; a prediction may be missing, as one that is late may be passed over.
 fn assert_equal(answers: Vec<Answer>, expected: &[Answer], swaps: bool, what: &str) {
@@ -23,6 +24,7 @@ fn assert_equal(answers: Vec<Answer>, expected: &[Answer], swaps: bool, what: &s
 fn late_tokens_and_swaps_change_no_answer_under_any_policy() {
     let model = model();
     let expected = converse(&engine(&model, plain()), 6);
+    let mut found_on_host = 0;
     for (name, _) in PolicyKind::HELP {
         let policy: PolicyKind = name.parse().unwrap();
         for (kv_blocks, preemption) in
@@ -40,8 +42,28 @@ fn late_tokens_and_swaps_change_no_answer_under_any_policy() {
             let what = format!("{name}, {kv_blocks} blocks, {preemption:?}");
             assert!(0_u32 < hits && stats.hash_collisions == 0, "{what}: {stats:?}");
             assert_equal(answers, &expected, preemption == Preemption::Swap, &what);
+            // Beyond those that return: the first blocks of others, which the host still had.
+            found_on_host += stats.swaps_in - stats.swaps_out;
         }
     }
+    assert!(found_on_host > 10, "{found_on_host}");
+}
+
+/// Hashes that collide, on the device and on the host.
+#[test]
+fn a_collision_on_the_host_serves_no_other_requests_tokens() {
+    let model = model();
+    let expected = converse(&engine(&model, plain()), 6);
+    let config = EngineConfig {
+        hasher: Some(BlockHasher::colliding()),
+        scheduler: preempting_by(Preemption::Swap),
+        kv_blocks: Some(14),
+        ..large(PolicyKind::trail(1.0))
+    };
+    let engine = ahead(&model, config, None);
+    assert_equal(converse(&engine, 6), &expected, true, "colliding");
+    let stats = engine.stats();
+    assert!(stats.hash_collisions > 10 && stats.swaps_out > 0, "{stats:?}");
 }
 
 /// As on the CPU: a turn finds the turn before, the blocks of its answer included, whose hashes

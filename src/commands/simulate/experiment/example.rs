@@ -31,5 +31,6 @@ pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
         ..SchedulerConfig::default()
     };
     let simulation = Simulation::new(scheduler, model);
-    Scenario { policy, pace: Pace::Recorded, source: RequestSource::Trace(jobs.into()), simulation }
+    let source = RequestSource::Trace { jobs: jobs.into(), noise: None, keeps_gaps: false };
+    Scenario { policy, pace: Pace::Recorded, source, simulation }
 }
