@@ -9,7 +9,7 @@ use trail_scheduler::{
     Scheduler, SchedulerConfig,
 };
 
-/// What the caller of a scheduler knows of a request: its conversation and its tokens.
+/// A request as the caller of a scheduler knows it.
 #[derive(Clone, Copy)]
 struct Turn {
     conversation: u64,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_measured_anew_after_a_while() {
+    fn times_are_measured_again_after_a_while() {
         let mut times = RowTimes::new();
         times.record(9, 90_000_000);
         let tries = (0..2 * PERIOD).filter(|_| {

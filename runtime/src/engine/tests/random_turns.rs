@@ -14,7 +14,7 @@ const REQUESTS: usize = 2_000;
 const WORLDS: usize = 40;
 const TURNS: usize = 4;
 
-/// The next turn after `history`: some new tokens, some of them quoted from before.
+/// The next turn after `history`: new tokens, or such as were said before.
 fn next_turn(rng: &mut Rng, mut history: Vec<u32>) -> Request {
     for _ in 0..1 + rng.below(24) {
         let quoted = history.len() > 8 && rng.below(3) > 0;
