@@ -1,5 +1,7 @@
 //! Speculation: answers, log probabilities and predictions are those without it.
 
+use std::collections::BTreeSet;
+
 use super::prefix::{Answer, collect, converse, large, plain, without_counts};
 use super::*;
 use crate::engine::Speculate;
@@ -97,4 +99,13 @@ fn wrong_tokens_are_rejected() {
     let stats = engine.stats();
     assert!(stats.draft_tokens > stats.accepted_tokens + 10, "{stats:?}");
     assert_equal(vec![answer], &[plain], "wrong tokens");
+}
+
+/// The model that the engine runs, as a smaller one of the same vocabulary, and as one that agrees
+/// with it in everything.
+fn draft(same: bool, always: bool) -> Speculate {
+    let smaller = ModelConfig { hidden_size: 64, num_layers: 1, ..model().config.clone() };
+    let smaller = ModelConfig { windows: vec![None], ..smaller };
+    let smaller = || Arc::new(Model::random_of(smaller, Dtype::Bf16, 9).expect("a small model"));
+    Speculate::Draft { model: if same { model() } else { smaller() }, always }
 }
