@@ -13,7 +13,7 @@ use trail_scheduler::{PlanRow, RequestIdx};
 
 use super::acceptance::Class;
 use super::draft_kv::DraftKv;
-use super::row_times::{Outcome, RowTimes};
+use super::row_times::{Choice, Outcome, RowTimes};
 use super::{DraftBudget, PlannedStep, Proposer, StepSizes};
 use crate::backend::{BLOCK_TOKENS, Batch, DraftModel, MAX_DRAFT_TOKENS, Sampled};
 use crate::engine::lifecycle::Lifecycle;
@@ -119,10 +119,8 @@ impl DraftProposer {
         let choice = budget.choose(candidate.max, |count| {
             further(std::slice::from_ref(candidate), count, &self.times)
         });
-        let blocks = step.scheduler.blocks(candidate.idx);
-        let missing = self.kv.missing(blocks, candidate.end) as f32;
-        let steps = generated as f32 / (1.0 + choice.added.tokens);
-        steps * choice.saved_ns > missing * self.token_ns
+        let missing = self.kv.missing(step.scheduler.blocks(candidate.idx), candidate.end);
+        would_have_paid(&choice, generated, missing as f32 * self.token_ns)
     }
 
     /// Adds a part of `run`, the first tokens that the draft model lacks of a request, to the batch.
@@ -237,6 +235,12 @@ fn push(
     batch.push(idx.0, run.start as u32, tokens, blocks, logits);
 }
 
+/// True if `generated` tokens, in steps that draft as `choice` says, had saved more than `ns`.
+fn would_have_paid(choice: &Choice, generated: usize, ns: f32) -> bool {
+    let steps = generated as f32 / (1.0 + choice.added.tokens);
+    steps * choice.saved_ns > ns
+}
+
 /// What `count` further tokens of each of `candidates`, or as many as it has room for, add to the
 /// step; `times` are those of passes.
 fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome {
@@ -255,4 +259,36 @@ fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome 
 
 fn nanoseconds(time: Duration) -> f32 {
     time.as_nanos() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 steps of 3 tokens save 10 ms; nothing pays where nothing is saved.
+    #[test]
+    fn missing_tokens_are_computed_once_the_answer_is_long_enough() {
+        let added = Outcome { rows: 4, tokens: 2.0, ns: 0.0 };
+        let choice = Choice { count: 4, added, saved_ns: 1e6 };
+        assert!(would_have_paid(&choice, 30, 9.9e6) && !would_have_paid(&choice, 30, 10.1e6));
+        assert!(!would_have_paid(&Choice::default(), 1000, 0.0));
+    }
+
+    /// Two requests, of which one has room for a single token.
+    #[test]
+    fn a_pass_costs_the_time_of_the_requests_in_it() {
+        let candidate = |max, all_right| Candidate {
+            at: 0,
+            idx: RequestIdx(0),
+            end: 20,
+            max,
+            all_right,
+            right: 0.5,
+        };
+        let mut times = RowTimes::new();
+        times.record(2, 3e6);
+        let outcome = further(&[candidate(1, 1.0), candidate(9, 0.8)], 2, &times);
+        assert_eq!((outcome.rows, outcome.ns), (3, 6e6));
+        assert!((outcome.tokens - (0.5 + 0.4 + 0.2)).abs() < 1e-6, "{outcome:?}");
+    }
 }
