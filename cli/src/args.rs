@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use trail_runtime::cuda;
-use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice, Speculate};
+use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
 use trail_scheduler::limits::MAX_CONTEXT;
 use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 
 use crate::count::{count, count_u32};
 use crate::cpu_args::CpuArgs;
+use crate::draft::SpeculateArg;
 use crate::experimental::Experimental;
 use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
@@ -210,9 +211,10 @@ pub struct EngineArgs {
     #[arg(long, global = true)]
     pub(crate) no_prefix_cache: bool,
     /// Tokens proposed in advance and verified, which change no answer: auto (those that repeat the
-    /// prompt or the answer, where they pay), off or ngram (always). A GPU has none yet
+    /// prompt or the answer, where they pay), off, ngram (always) or draft:PATH (those of a smaller
+    /// model of the same vocabulary, where they pay). A GPU has none yet
     #[arg(long, global = true, value_name = "MODE", default_value = "auto")]
-    pub(crate) speculate: Speculate,
+    pub(crate) speculate: SpeculateArg,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none
     #[arg(long, global = true, value_name = "GIB", default_value_t = 4)]
     host_kv_gib: usize,
@@ -334,7 +336,7 @@ impl EngineArgs {
     pub fn for_throughput(&self) -> EngineArgs {
         let is_cpu = self.device() == ComputeDevice::Cpu;
         let max_running = self.max_running.or(is_cpu.then_some(THROUGHPUT_RUNNING));
-        EngineArgs { max_running, speculate: Speculate::Off, ..self.clone() }
+        EngineArgs { max_running, speculate: SpeculateArg::Off, ..self.clone() }
     }
 
     /// True if requests that begin alike share KV blocks.

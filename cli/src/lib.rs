@@ -8,6 +8,7 @@ mod args;
 mod count;
 mod cpu_args;
 mod detokenizer;
+mod draft;
 pub mod drive;
 mod embedder;
 mod error;

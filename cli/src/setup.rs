@@ -16,6 +16,7 @@ use trail_scheduler::policies::Sjf;
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
 use crate::args::{Device, EngineArgs, ModelArgs, SamplingSource};
+use crate::draft::Vocabulary;
 use crate::error::Error;
 use crate::loaded::LoadedModel;
 use crate::notice::notice;
@@ -32,6 +33,8 @@ pub struct Setup {
     pub name: String,
     /// The folder of the model.
     pub folder: PathBuf,
+    /// The model's file or folder, as it was named.
+    path: PathBuf,
     /// The chat template.
     pub template: ChatTemplate,
     sampling: SamplingSource,
@@ -66,6 +69,7 @@ impl Setup {
             tokenizer: tokenizer.map(Arc::new),
             model: Arc::new(model),
             folder,
+            path,
         })
     }
 
@@ -76,6 +80,7 @@ impl Setup {
             model: Arc::new(model),
             name: shape.into(),
             folder: PathBuf::new(),
+            path: shape.into(),
             template: ChatTemplate::absent(),
             sampling: SamplingSource::None,
             tokenizer: None,
@@ -295,7 +300,11 @@ impl Setup {
             kv_blocks: args.kv_blocks,
             kv_dtype: args.cpu.kv_dtype,
             no_prefix_cache: args.no_prefix_cache,
-            speculate: args.speculate,
+            speculate: args.speculate.load(&Vocabulary {
+                path: &self.path,
+                model: &self.model,
+                tokenizer: self.tokenizer.as_deref(),
+            })?,
             queue: QueueConfig {
                 max_requests,
                 max_bytes: (args.max_queue_mib as u64) << 20,

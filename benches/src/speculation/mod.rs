@@ -5,6 +5,7 @@
 //! the same machine. Answers must be equal.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -31,6 +32,9 @@ pub struct SpeculationArgs {
     /// Temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
+    /// Measure the draft tokens of this smaller model, instead of prompt lookup
+    #[arg(long, value_name = "PATH")]
+    draft: Option<PathBuf>,
 }
 
 pub const COLUMNS: &[Group] = &[
@@ -84,6 +88,8 @@ pub fn run(
         let request = Request::new(setup.user_prompt(&prompt)?, args.tokens);
         kinds.entry(kind).or_default().push(Request { sampling, ..request });
     }
+    let draft = args.draft.as_ref().map(|path| format!("draft:{}", path.display()));
+    let mode = draft.as_deref().unwrap_or("auto");
     let mut rows = Vec::new();
     for &batch in &args.batches {
         let new = |mode: &str| {
@@ -91,7 +97,7 @@ pub fn run(
             let engine = engine.parsed(&[&options[..], &["--no-prefix-cache".into()]].concat())?;
             setup.engine_with(&engine, PolicyKind::Fcfs, batch as usize, None)
         };
-        let engines = [new("off")?, new("auto")?];
+        let engines = [new("off")?, new(mode)?];
         for (kind, requests) in &kinds {
             let mut sum = Sum::default();
             for _ in 0..args.rounds {
@@ -111,7 +117,7 @@ pub fn run(
             }));
         }
     }
-    Ok(json!({ "model": setup.name, "threads": engine.threads(), "rows": rows }))
+    Ok(json!({ "model": setup.name, "mode": mode, "threads": engine.threads(), "rows": rows }))
 }
 
 /// Answers `requests` by each engine.

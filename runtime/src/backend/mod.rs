@@ -8,6 +8,7 @@
 
 mod batch;
 mod block_sums;
+mod draft;
 mod fault;
 mod progress;
 mod sampled_token;
@@ -18,6 +19,7 @@ mod tap_stage;
 mod transfers;
 
 pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, PENDING, Segment};
+pub use draft::DraftModel;
 pub use fault::Fault;
 pub use progress::Progress;
 pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
@@ -49,6 +51,11 @@ pub trait Backend: Send {
     /// 0: the next step is planned with the tokens of this one.
     fn takes_drafts(&self) -> bool {
         false
+    }
+
+    /// The draft model; `None` where there is none. Needs [`Backend::takes_drafts`].
+    fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
+        None
     }
 
     /// Copies of KV blocks to and from a host pool; `None` where the backend has no such pool.

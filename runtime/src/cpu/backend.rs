@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::draft::CpuDraft;
 use super::{CpuForward, Samplers, Tap};
-use crate::backend::{Backend, Fault, HiddenSink, Sampled, Step};
+use crate::backend::{Backend, DraftModel, Fault, HiddenSink, Sampled, Step};
 use trail_probe::TapLayers;
 
 /// Runs steps of one model on the CPU.
 pub struct CpuBackend {
-    forward: CpuForward,
+    pub(super) forward: CpuForward,
     samplers: Samplers,
+    pub(super) draft: Option<CpuDraft>,
     tap: Option<(TapLayers, Arc<dyn HiddenSink>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
@@ -22,7 +24,16 @@ impl CpuBackend {
     pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn HiddenSink>)>) -> Self {
         let samplers = Samplers::new(&forward);
         let sampled = Vec::with_capacity(forward.options().max_sampled());
-        CpuBackend { forward, samplers, tap, sampled, computed: Instant::now() }
+        CpuBackend { forward, samplers, draft: None, tap, sampled, computed: Instant::now() }
+    }
+
+    /// The same with a draft model: `draft` was made [beside](CpuForward::beside) this backend's
+    /// forward pass, with as many blocks.
+    pub fn with_draft(self, draft: CpuForward) -> Self {
+        let draft = Some(CpuDraft::new(draft));
+        let mut backend = CpuBackend { draft, ..self };
+        backend.measure_draft();
+        backend
     }
 
     /// The forward pass, with its options and KV pool.
@@ -48,6 +59,13 @@ impl Backend for CpuBackend {
 
     fn takes_drafts(&self) -> bool {
         true
+    }
+
+    fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
+        match self.draft {
+            Some(_) => Some(self),
+            None => None,
+        }
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {

@@ -33,10 +33,35 @@ pub struct CpuForward {
 impl CpuForward {
     /// Validates the model, starts the threads and allocates all memory that `forward` uses.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
+        let start = if options.pin { Pool::pinned } else { Pool::new };
+        CpuForward::with_pool(model, options, start, 0)
+    }
+
+    /// The same beside `other`, which keeps the threads: [`CpuForward::exchange_threads`] before
+    /// and after each pass. After an error `other` is to be dropped.
+    pub fn beside(
+        other: &mut CpuForward,
+        model: Arc<Model>,
+        options: CpuOptions,
+    ) -> Result<Self, String> {
+        let others = other.options.bytes(&other.model.config);
+        let pool = std::mem::replace(&mut other.pool, Pool::new(1)?);
+        let mut forward = CpuForward::with_pool(model, options, |_| Ok(pool), others)?;
+        forward.exchange_threads(other);
+        Ok(forward)
+    }
+
+    /// The same on the threads that `start` starts, beside `others` bytes.
+    fn with_pool(
+        model: Arc<Model>,
+        options: CpuOptions,
+        start: impl FnOnce(usize) -> Result<Pool, String>,
+        others: u128,
+    ) -> Result<Self, String> {
         let config = &model.config;
         check_config(config)?;
         check_weights(&model)?;
-        options.check_memory(config, Memory::read())?;
+        options.check_memory(config, others, Memory::read())?;
         let kernels = Kernels::select(options.isa)?;
         if options.repack && options.compute == Compute::Exact {
             return Err(
@@ -45,9 +70,9 @@ impl CpuForward {
         }
         let narrow = NarrowKernels::select(&model, options.compute, options.isa)?;
         let threads = options.threads.max(1);
-        let mut pool = if options.pin { Pool::pinned(threads) } else { Pool::new(threads) }?;
+        let mut pool = start(threads)?;
         let weights = match options.repack {
-            true => repack(&model, &narrow, &mut pool, options.bytes(config))?,
+            true => repack(&model, &narrow, &mut pool, others + options.bytes(config))?,
             false => model.weights.clone(),
         };
         // The constructor is not always the thread that computes.
@@ -99,6 +124,11 @@ impl CpuForward {
     /// The thread pool, for the cost of its regions.
     pub fn pool_mut(&mut self) -> &mut Pool {
         &mut self.pool
+    }
+
+    /// Exchanges the threads with those of `other`, of which one has only the caller's.
+    pub fn exchange_threads(&mut self, other: &mut CpuForward) {
+        std::mem::swap(&mut self.pool, &mut other.pool);
     }
 
     /// The KV pool.

@@ -140,16 +140,15 @@ impl KvPool {
         found.ok_or_else(|| "choose f32, f16, bf16 or q8_0".into())
     }
 
-    /// Default number of blocks of `dtype`: those of `max_running` sequences at their longest, and
-    /// half as many again for paused ones, within half of `available_bytes`. The other half is for
-    /// requests, other programs, and the page cache.
+    /// Default number of blocks of `block_bytes`: those of `max_running` sequences at their
+    /// longest, and half as many again for paused ones, within half of `available_bytes`. The other
+    /// half is for requests, other programs, and the page cache.
     pub fn default_blocks(
         config: &ModelConfig,
         max_running: usize,
         available_bytes: u64,
-        dtype: Dtype,
+        block_bytes: usize,
     ) -> usize {
-        let block_bytes = KvPool::bytes_of_block(config, dtype);
         let wanted = config.max_context.div_ceil(BLOCK_TOKENS) * max_running * 3 / 2;
         let bytes = (available_bytes / 2).max(LEAST_KV_BYTES);
         wanted.min((bytes / block_bytes as u64) as usize).max(1)
@@ -206,13 +205,13 @@ mod tests {
     fn the_default_is_what_sequences_need_within_half_of_the_memory() {
         let config = ModelConfig::named("llama3-8b").expect("a known shape");
         // 8192 tokens take 512 blocks of 4 MiB.
-        let of = |available_gib: u64| {
-            KvPool::default_blocks(&config, 8, available_gib << 30, Dtype::F32)
-        };
+        assert_eq!(KvPool::bytes_of_block(&config, Dtype::F32), 4 << 20);
+        let of =
+            |available_gib: u64| KvPool::default_blocks(&config, 8, available_gib << 30, 4 << 20);
         assert_eq!(of(100), 8 * 512 * 3 / 2);
         assert_eq!(of(20), 10 * 256);
         assert_eq!(of(0), 16, "64 MiB");
-        assert_eq!(KvPool::default_blocks(&config, 8, 20 << 30, Dtype::F16), 10 * 512);
+        assert_eq!(KvPool::default_blocks(&config, 8, 20 << 30, 2 << 20), 10 * 512);
     }
 
     #[test]

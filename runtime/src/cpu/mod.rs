@@ -15,6 +15,7 @@ mod backend;
 mod buffers;
 mod claims;
 mod compute;
+mod draft;
 mod fork_join_latch;
 mod forward;
 mod heads;

@@ -60,10 +60,16 @@ impl CpuOptions {
         self.num_blocks as u128 * kv as u128 + floats * size_of::<f32>() as u128
     }
 
-    /// Refuses what would take more than the memory that is available: the system would end the
-    /// process, at once or when the last block is used.
-    pub fn check_memory(&self, config: &ModelConfig, memory: Option<Memory>) -> Result<(), String> {
-        let (needed, available) = (self.bytes(config), memory.map(|memory| memory.available_bytes));
+    /// Refuses what would take more than the memory that is available beside `others` bytes: the
+    /// system would end the process, at once or when the last block is used.
+    pub fn check_memory(
+        &self,
+        config: &ModelConfig,
+        others: u128,
+        memory: Option<Memory>,
+    ) -> Result<(), String> {
+        let needed = others + self.bytes(config);
+        let available = memory.map(|memory| memory.available_bytes);
         match available {
             Some(available) if needed > u128::from(available) => Err(format!(
                 "{} KV blocks and {} rows a step need {} MiB, {} MiB of memory are available: \

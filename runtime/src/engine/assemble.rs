@@ -20,7 +20,7 @@ use super::observer::Observing;
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;
-use super::speculation::Speculation;
+use super::speculation::{Speculation, StepSizes};
 use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
@@ -28,9 +28,8 @@ use super::stepped::SteppedEngine;
 use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
-use crate::backend::{BLOCK_TOKENS, Backend, Batch, MAX_DRAFT_TOKENS, Transfers};
-use crate::cpu::KvPool;
-use crate::model::{Dtype, Model};
+use crate::backend::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, Transfers};
+use crate::model::Model;
 
 /// Most memory of KV blocks without a holder that the CPU backend keeps for requests that begin
 /// alike.
@@ -99,6 +98,7 @@ impl EngineConfig {
     ) -> Result<(Engine, StepLoop), BuildError> {
         self.check()?;
         self.check_probe(&model)?;
+        self.check_draft(&model)?;
         let (max_requests, shed_above) = self.max_requests();
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.length_probe(segments)?;
@@ -137,7 +137,7 @@ impl EngineConfig {
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
-            speculation: self.speculation(&*built.backend, cost),
+            speculation: self.speculation(&mut built, cost),
             sampled: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
             is_in_flight: false,
@@ -186,22 +186,28 @@ impl EngineConfig {
         (scheduler.cached_blocks > 0).then(BlockHasher::new)
     }
 
-    /// None where the backend takes no draft tokens, and where steps
-    /// have simulated times.
+    /// None where the backend takes no draft tokens, and where steps have simulated times.
     fn speculation(
         &self,
-        backend: &dyn Backend,
+        built: &mut BuiltBackend,
         simulated: Option<StepCost>,
     ) -> Option<Speculation> {
-        let applies = backend.takes_drafts() && simulated.is_none();
-        Speculation::new(self.speculate, self.max_rows()).filter(|_| applies)
+        if !built.backend.takes_drafts() || simulated.is_some() {
+            return None;
+        }
+        let sizes = StepSizes {
+            max_rows: self.max_rows(),
+            max_running: self.num_running(),
+            kv_blocks: built.kv_blocks,
+            max_gap: self.gap(),
+        };
+        Speculation::new(&self.speculate, sizes, built.backend.draft_model())
     }
 
     /// Blocks without a holder that are kept for their content: on a device, whose pool is
     /// allocated, all.
     fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
-        let dtype = self.kv_dtype.unwrap_or(Dtype::F32);
-        let block_bytes = KvPool::bytes_of_block(&model.config, dtype);
+        let block_bytes = self.kv_block_bytes(&model.config);
         match self.device {
             _ if self.no_prefix_cache => 0,
             ComputeDevice::Cpu => built.kv_blocks.min(CACHED_BYTES / block_bytes).max(1),

@@ -12,7 +12,7 @@ use super::length_probe::LengthProbe;
 use crate::backend::{Backend, HiddenSink, Progress, RowSink};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
-use crate::model::{Dtype, Model};
+use crate::model::{Dtype, Model, ModelConfig};
 
 /// A backend and the properties that the engine needs of it.
 pub struct BuiltBackend {
@@ -51,7 +51,8 @@ impl EngineConfig {
         model: &Arc<Model>,
         probe: Option<ProbeParts>,
     ) -> Result<BuiltBackend, BuildError> {
-        let forward = self.cpu_forward(model)?;
+        let mut forward = self.cpu_forward(model)?;
+        let draft = self.cpu_draft(&mut forward)?;
         let kv_blocks = forward.options().num_blocks;
         let narrow = [("8-bit", forward.byte_products()), ("bf16", forward.bf16_products())];
         let narrow = narrow.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
@@ -66,8 +67,12 @@ impl EngineConfig {
         let pinned = describe(forward.pool().cpus());
         let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn HiddenSink>));
-        let backend = Box::new(CpuBackend::new(forward, tap));
-        Ok(BuiltBackend { backend, kv_blocks, device })
+        let backend = CpuBackend::new(forward, tap);
+        let backend = match draft {
+            Some(draft) => backend.with_draft(draft),
+            None => backend,
+        };
+        Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
     }
 
     fn cuda_backend(
@@ -83,7 +88,11 @@ impl EngineConfig {
                 dtype.to_string().to_lowercase()
             )));
         }
-        let cpu_only = [(self.cpu.repack, "--repack"), (self.cpu.pin, "--cpu-strict 1")];
+        let cpu_only = [
+            (self.cpu.repack, "--repack"),
+            (self.cpu.pin, "--cpu-strict 1"),
+            (self.speculate.draft().is_some(), "--speculate draft:PATH"),
+        ];
         if let Some((_, option)) = cpu_only.into_iter().find(|(given, _)| *given) {
             return Err(BuildError::Refused(format!(
                 "{option} is for the CPU: leave it out, or choose --device cpu"
@@ -148,8 +157,12 @@ impl EngineConfig {
     /// The forward pass of a CPU backend for these settings.
     pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
         let kv_dtype = self.kv_dtype.unwrap_or(Dtype::F32);
-        let default =
-            || KvPool::default_blocks(&model.config, self.num_running(), kv_room(model), kv_dtype);
+        let default = || {
+            let draft = self.speculate.draft().map(|draft| &**draft);
+            let room = kv_room([Some(&**model), draft].into_iter().flatten());
+            let block_bytes = self.kv_block_bytes(&model.config);
+            KvPool::default_blocks(&model.config, self.num_running(), room, block_bytes)
+        };
         let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let CpuSettings { threads, pin, isa, compute, repack } = self.cpu;
         let options = CpuOptions {
@@ -166,6 +179,23 @@ impl EngineConfig {
         };
         CpuForward::new(model.clone(), options).map_err(BuildError::Refused)
     }
+
+    /// The forward pass of the draft model, if any, beside `forward`.
+    fn cpu_draft(&self, forward: &mut CpuForward) -> Result<Option<CpuForward>, BuildError> {
+        let Some(model) = self.speculate.draft() else { return Ok(None) };
+        let max_context = model.config.max_context.min(forward.options().max_context);
+        let options = CpuOptions { max_context, ..*forward.options() };
+        let draft = CpuForward::beside(forward, model.clone(), options);
+        draft.map(Some).map_err(|why| BuildError::Refused(format!("the draft model: {why}")))
+    }
+
+    /// Bytes of a KV block of a CPU backend for a model of `config`, with the draft model's.
+    pub(super) fn kv_block_bytes(&self, config: &ModelConfig) -> usize {
+        let dtype = self.kv_dtype.unwrap_or(Dtype::F32);
+        let draft = self.speculate.draft().map(|draft| &draft.config);
+        let configs = [Some(config), draft].into_iter().flatten();
+        configs.map(|config| KvPool::bytes_of_block(config, dtype)).sum()
+    }
 }
 
 impl From<CudaError> for BuildError {
@@ -181,11 +211,12 @@ impl From<CudaError> for BuildError {
 /// Available memory where the system does not state it, bytes.
 const ASSUMED_BYTES: u64 = 8 << 30;
 
-/// Memory that is available beside the weights, bytes. Those in files count as available until they
-/// are read.
-fn kv_room(model: &Model) -> u64 {
+/// Memory that is available beside the weights of `models`, bytes. Those in files count as
+/// available until they are read.
+fn kv_room<'a>(models: impl Iterator<Item = &'a Model>) -> u64 {
     let available = Memory::read().map_or(ASSUMED_BYTES, |memory| memory.available_bytes);
-    available.saturating_sub(model.weights.mapped_bytes as u64)
+    let weights: u64 = models.map(|model| model.weights.mapped_bytes as u64).sum();
+    available.saturating_sub(weights)
 }
 
 /// A function that makes the backend of an engine: from its settings, the model, and the probe, if

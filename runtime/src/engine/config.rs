@@ -94,7 +94,8 @@ pub struct EngineConfig {
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
     /// those of ended requests are kept for later ones. The CPU backend alone has it.
     pub no_prefix_cache: bool,
-    /// Use of speculation. The CPU backend alone has it, and none by a simulated clock.
+    /// Use of speculation. The CPU backend alone has it, and none by a simulated clock. The KV of a
+    /// draft model counts in the default of [`EngineConfig::kv_blocks`].
     pub speculate: Speculate,
     /// The hasher of blocks, for tests.
     #[cfg(test)]
@@ -162,6 +163,18 @@ impl EngineConfig {
             Needs::Predictor if self.predictor.is_none() => refuse(format!(
                 "policy {name} needs a prompt-only predictor: choose one with --length-predictor, \
                  put predictor.safetensors beside the model, or choose --policy fcfs",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the draft model has the vocabulary of `model`.
+    pub(super) fn check_draft(&self, model: &Model) -> Result<(), BuildError> {
+        let sizes = self.speculate.draft().map(|draft| draft.config.vocab_size);
+        match (sizes, model.config.vocab_size) {
+            (Some(draft), own) if draft != own => refuse(format!(
+                "the vocabulary of the draft model has {draft} tokens, the model's {own}: give a \
+                 smaller model of the same family"
             )),
             _ => Ok(()),
         }

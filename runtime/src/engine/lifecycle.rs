@@ -61,12 +61,11 @@ impl Lifecycle {
         &self.queue
     }
 
-    /// The request at an index that is in the plan, with its buffers reserved; `predicts` if there
-    /// is a probe.
-    pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) -> &mut ActiveRequest {
-        let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
+    /// Reserves the buffers of the request at an index that is in the plan; `predicts` if there is a
+    /// probe.
+    pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) {
+        let active = self.planned_mut(idx);
         active.start(predicts || active.request.predictions.is_some());
-        active
     }
 
     /// The request at an index that is in the plan.
@@ -77,6 +76,11 @@ impl Lifecycle {
     /// The request at `idx`, if there is one.
     pub(super) fn live(&self, idx: RequestIdx) -> Option<&ActiveRequest> {
         self.requests[idx.index()].as_deref()
+    }
+
+    /// The request at an index that is in the plan.
+    pub(super) fn planned_mut(&mut self, idx: RequestIdx) -> &mut ActiveRequest {
+        self.requests[idx.index()].as_mut().expect("planned requests are live")
     }
 
     /// The request at `idx` if it is still the one with number `id`.
@@ -135,7 +139,7 @@ impl Lifecycle {
     /// Lets the request of the plan at `idx` begin again without hashes: it found blocks of other
     /// tokens.
     pub(super) fn forget_hashes(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
-        let active = self.requests[idx.index()].as_mut().expect("planned requests are live");
+        let active = self.planned_mut(idx);
         active.hashes = None;
         scheduler.forget_hashes(idx);
     }
@@ -229,7 +233,7 @@ impl Lifecycle {
         let accepted = sent.saturating_sub(1);
         let active = self.requests[idx.index()].as_mut().expect("it is live");
         let last = active.tokens.last().copied().unwrap_or_default();
-        active.acceptance.record(drafts, accepted, last);
+        active.acceptance.record(accepted as usize, last);
         if drafts == 0 {
             return;
         }

@@ -27,7 +27,7 @@ use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::predictions::Predictions;
-use super::speculation::Speculation;
+use super::speculation::{PlannedStep, Speculation};
 use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
@@ -143,7 +143,7 @@ impl StepLoop {
         Ok(submitted || transferred)
     }
 
-    /// Plans the next step, starts its transfers, and fills the batch with it; an empty one if
+    /// Plans the next step, starts its transfers, drafts, and fills the batch; an empty one if
     /// nothing can run.
     fn plan(&mut self) -> Result<(), Fault> {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
@@ -157,18 +157,26 @@ impl StepLoop {
                 break;
             }
         }
-        let StepLoop { scheduler, lifecycle, batch, counters, block_contents, .. } = self;
-        let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
-        if let Some(speculation) = &mut self.speculation {
-            speculation.begin(plan);
+        let StepLoop { scheduler, lifecycle, speculation, .. } = self;
+        let predicts = self.predictions.probe().is_some();
+        for row in &scheduler.last_plan().rows {
+            lifecycle.schedule(row.idx, predicts);
         }
+        if let Some(speculation) = speculation {
+            let model = self.backend.draft_model();
+            speculation.propose(PlannedStep { scheduler, lifecycle, model });
+        }
+        self.fill_batch();
+    }
+
+    /// Fills the batch with the rows of the plan and their draft tokens.
+    fn fill_batch(&mut self) {
+        let StepLoop { scheduler, lifecycle, batch, counters, block_contents, .. } = self;
+        let plan = scheduler.last_plan();
         batch.clear();
-        for row in &plan.rows {
-            let active = lifecycle.schedule(row.idx, predicts);
-            let drafts = match &mut self.speculation {
-                Some(speculation) => speculation.propose(active, row, scheduler.room(row.idx)),
-                None => 0,
-            };
+        for (at, row) in plan.rows.iter().enumerate() {
+            let active = lifecycle.planned(row.idx);
+            let drafts = self.speculation.as_ref().map_or(0, |of| of.drafts(at));
             let (first, last) = (row.start as usize, (row.start + row.len) as usize + drafts);
             let blocks = scheduler.blocks(row.idx);
             match active.tokens.get(first..last) {

@@ -9,7 +9,7 @@ use trail_counting_allocator::of_thread;
 use trail_probe::Probe;
 use trail_runtime::engine::{
     CpuSettings, Engine, EngineConfig, Event, Notify, PolicyKind, Request, RequestHandle,
-    SamplingParams,
+    SamplingParams, Speculate,
 };
 use trail_runtime::model::{Dtype, Model};
 
@@ -55,13 +55,29 @@ fn count_events(handle: &RequestHandle) -> usize {
 #[test]
 fn steps_allocate_nothing_even_under_preemption() {
     let _alone = super::alone();
-    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
+    check(Speculate::Auto);
+}
+
+#[test]
+fn steps_with_draft_tokens_allocate_nothing() {
+    let _alone = super::alone();
+    check(Speculate::Ngram);
+    check(Speculate::Draft { model: model(9), always: true });
+}
+
+fn model(seed: u64) -> Arc<Model> {
+    Arc::new(Model::random("tiny", Dtype::Bf16, seed).expect("a known shape"))
+}
+
+fn check(speculate: Speculate) {
+    let model = model(7);
     let config = EngineConfig {
         probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
         policy: PolicyKind::trail(0.8),
         cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
         max_running: Some(4),
         kv_blocks: Some(20),
+        speculate,
         ..EngineConfig::default()
     };
     let engine = Engine::new(model, config).expect("builds");

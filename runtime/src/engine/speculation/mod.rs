@@ -3,133 +3,128 @@
 //!
 //! The token at a position depends on the seed, the position and the logits, and a row's logits do
 //! not depend on the rows beside it. So the answer is that without speculation, sampled or greedy.
-//! Proposals continue the latest occurrence of the last tokens in the prompt, the output, or the
-//! text that the client expects (prompt lookup: Saxena 2023; vLLM: ngram; OpenAI: predicted
-//! outputs). They take no KV block: they fill the last one.
+//! Draft tokens take no KV block: they fill the last one. Two sources ([`Proposer`]): the latest
+//! occurrence of the last tokens in the prompt, the output, or the text that the client expects
+//! ([`PromptLookup`]), and a smaller model ([`DraftProposer`]).
 
 mod acceptance;
 mod continuation;
+mod draft_budget;
+mod draft_kv;
+mod draft_proposer;
+mod prompt_lookup;
 mod row_times;
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use trail_scheduler::{Plan, PlanRow};
+use trail_scheduler::Scheduler;
 
 pub(super) use acceptance::Acceptance;
-use continuation::Continuation;
-use row_times::RowTimes;
+use draft_budget::DraftBudget;
+use draft_proposer::DraftProposer;
+use prompt_lookup::PromptLookup;
 
-use super::active::ActiveRequest;
-use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
+use super::lifecycle::Lifecycle;
+use crate::backend::DraftModel;
+use crate::model::Model;
 
 /// Use of speculation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub enum Speculate {
-    /// As many draft tokens as pay by the measured times of steps and the request's acceptance.
+    /// As many draft tokens as pay by the measured times of steps and the request's acceptance,
+    /// by prompt lookup.
     #[default]
     Auto,
     /// No draft tokens.
     Off,
-    /// As many draft tokens as there is room for, whether they pay or not.
+    /// As many draft tokens as there is room for, whether they pay or not, by prompt lookup.
     Ngram,
+    /// Draft tokens of a smaller model.
+    Draft {
+        /// The model; it has the vocabulary of the engine's.
+        model: Arc<Model>,
+        /// False: as many tokens as pay. True: as many as there is room for, for tests.
+        always: bool,
+    },
 }
 
 impl Speculate {
-    /// The names, for help texts.
-    pub const NAMES: [&str; 3] = ["auto", "off", "ngram"];
-}
-
-impl fmt::Display for Speculate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Speculate::NAMES[*self as usize])
+    /// The draft model, if any.
+    pub fn draft(&self) -> Option<&Arc<Model>> {
+        match self {
+            Speculate::Draft { model, .. } => Some(model),
+            Speculate::Auto | Speculate::Off | Speculate::Ngram => None,
+        }
     }
 }
 
-impl FromStr for Speculate {
-    type Err = String;
+/// Sizes of an engine's steps.
+#[derive(Clone, Copy)]
+pub(super) struct StepSizes {
+    /// Most rows of a step.
+    pub(super) max_rows: usize,
+    /// Most requests in a step.
+    pub(super) max_running: usize,
+    pub(super) kv_blocks: usize,
+    /// Bound on the gap that prefill causes; zero for none.
+    pub(super) max_gap: Duration,
+}
 
-    fn from_str(text: &str) -> Result<Speculate, String> {
-        let all = [Speculate::Auto, Speculate::Off, Speculate::Ngram];
-        let named = all.into_iter().find(|mode| mode.to_string() == text);
-        named.ok_or_else(|| format!("expected one of {}", Speculate::NAMES.join(", ")))
-    }
+/// A source of draft tokens.
+trait Proposer: Send {
+    /// Appends draft tokens to those of requests of `step`, within `budget`. Called in each step,
+    /// also where `budget` has no room.
+    fn propose(&mut self, step: &mut PlannedStep<'_>, budget: &mut DraftBudget);
+}
+
+/// The step being planned.
+pub(super) struct PlannedStep<'a> {
+    /// With the plan and the block tables.
+    pub(super) scheduler: &'a Scheduler,
+    pub(super) lifecycle: &'a mut Lifecycle,
+    /// The backend's draft model, if any.
+    pub(super) model: Option<&'a mut dyn DraftModel>,
 }
 
 /// The draft tokens of an engine's steps.
 pub(super) struct Speculation {
-    /// True if they are proposed whether they pay or not.
-    always: bool,
-    times: RowTimes,
-    /// Most rows of a step.
-    max_rows: usize,
-    /// Rows of the step being planned.
-    rows: usize,
-    /// Tokens that it is expected to yield.
-    tokens: f32,
-    /// Rows that are left for draft tokens.
-    left: usize,
+    proposer: Box<dyn Proposer>,
+    budget: DraftBudget,
 }
 
 impl Speculation {
-    /// `None` for [`Speculate::Off`].
-    pub(super) fn new(mode: Speculate, max_rows: usize) -> Option<Speculation> {
-        (mode != Speculate::Off).then(|| Speculation {
-            always: mode == Speculate::Ngram,
-            times: RowTimes::new(),
-            max_rows,
-            rows: 0,
-            tokens: 0.0,
-            left: 0,
-        })
+    /// `None` for [`Speculate::Off`], and without the draft model that [`Speculate::Draft`] needs.
+    pub(super) fn new(
+        mode: &Speculate,
+        sizes: StepSizes,
+        model: Option<&mut dyn DraftModel>,
+    ) -> Option<Speculation> {
+        let (always, proposer): (bool, Box<dyn Proposer>) = match mode {
+            Speculate::Off => return None,
+            Speculate::Auto => (false, Box::new(PromptLookup)),
+            Speculate::Ngram => (true, Box::new(PromptLookup)),
+            Speculate::Draft { model: draft, always } => {
+                let max_context = draft.config.max_context;
+                (*always, Box::new(DraftProposer::new(sizes, max_context, model?)))
+            }
+        };
+        Some(Speculation { proposer, budget: DraftBudget::new(always, sizes) })
     }
 
-    /// Begins a step with the rows of `plan`. Draft tokens take what they leave; none where a
-    /// prefill chunk fills the step.
-    pub(super) fn begin(&mut self, plan: &Plan) {
-        let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
-        self.rows = plan.tokens() as usize;
-        self.tokens = plan.rows.len() as f32;
-        let free = self.max_rows.saturating_sub(self.rows).min(MAX_DRAFT_TOKENS);
-        self.left = if prefills && !self.always { 0 } else { free };
+    /// Appends draft tokens to those of the requests of `step`, whose buffers are reserved.
+    pub(super) fn propose(&mut self, mut step: PlannedStep<'_>) {
+        self.budget.begin(step.scheduler.last_plan());
+        self.proposer.propose(&mut step, &mut self.budget);
     }
 
-    /// Appends draft tokens to those of `active`, if its `row` decodes. `room`: tokens for which
-    /// its KV blocks have room. Returns their number.
-    pub(super) fn propose(
-        &mut self,
-        active: &mut ActiveRequest,
-        row: &PlanRow,
-        room: u32,
-    ) -> usize {
-        let generated = active.generated();
-        let decodes = row.sample && row.len == 1 && generated > 0;
-        let remaining = (active.request.max_tokens as usize).saturating_sub(generated + 1);
-        let room = (room as usize).saturating_sub(1).min(BLOCK_TOKENS - 1);
-        let max = self.left.min(room).min(remaining);
-        if !decodes || max == 0 {
-            return 0;
-        }
-        let Some(found) = Continuation::find(&active.request.expected, &active.tokens) else {
-            return 0;
-        };
-        let (length, max) = (found.occurrence.length, found.len(max));
-        let acceptance = active.acceptance;
-        let right = |at| acceptance.right(length + at);
-        let (count, expected) = match self.always {
-            true => (max, 0.0),
-            false => self.times.choose(self.rows, self.tokens, right, max),
-        };
-        active.acceptance.guess = Some((length, found.first(&active.tokens)));
-        found.append(&mut active.tokens, count);
-        self.rows += count;
-        self.left -= count;
-        self.tokens += expected;
-        count
+    /// Draft tokens of the request in row `at` of the plan.
+    pub(super) fn drafts(&self, at: usize) -> usize {
+        self.budget.drafts(at)
     }
 
     /// Records that a step of `rows` decode and draft rows took `ns`.
     pub(super) fn record(&mut self, rows: usize, ns: u64) {
-        self.times.record(rows, ns);
+        self.budget.times.record(rows, ns as f32);
     }
 }

@@ -26,21 +26,20 @@ impl RowTimes {
     }
 
     /// Adds a step of `rows` decode and draft rows that took `ns`.
-    pub(super) fn record(&mut self, rows: usize, ns: u64) {
+    pub(super) fn record(&mut self, rows: usize, ns: f32) {
         self.steps += 1;
         if self.steps == PERIOD {
             *self = RowTimes::new();
         }
         if let Some(mean) = self.mean_ns.get_mut(rows) {
-            let newest = ns as f32;
-            *mean = if *mean == 0.0 { newest } else { *mean + RowTimes::NEWEST * (newest - *mean) };
+            *mean = if *mean == 0.0 { ns } else { *mean + RowTimes::NEWEST * (ns - *mean) };
         }
     }
 
     /// Time of a step of `rows` rows: of the nearest measured ones, on the line through both;
     /// beyond the largest measured as that one, so that it is tried. `None` before any was
     /// measured.
-    fn ns(&self, rows: usize) -> Option<f32> {
+    pub(super) fn ns(&self, rows: usize) -> Option<f32> {
         let below = (1..=rows).rev().find(|&at| self.mean_ns[at] > 0.0);
         let above = (rows..=MAX_ROWS).find(|&at| self.mean_ns[at] > 0.0);
         match (below, above) {
@@ -52,29 +51,50 @@ impl RowTimes {
         }
     }
 
-    /// The number of draft tokens, at most `max`, by which a step of `rows` rows that yields
-    /// `tokens` yields most per time, and the tokens that they are expected to yield. `right`: the
-    /// probability that a draft token is right if those before it were.
+    /// The number of draft tokens, at most `max`, by which the step yields most per time. `step`: what
+    /// it computes and yields without them; `outcome`: what a number of tokens adds.
     pub(super) fn choose(
         &self,
-        rows: usize,
-        tokens: f32,
-        right: impl Fn(usize) -> f32,
+        step: Outcome,
         max: usize,
-    ) -> (usize, f32) {
-        let Some(now) = self.ns(rows.min(MAX_ROWS)) else { return (0, 0.0) };
-        let mut best_rate = RowTimes::LEAST_GAIN * tokens / now;
-        let (mut best, mut expected, mut all_right) = ((0, 0.0), 0.0, 1.0);
-        for count in 1..=max.min(MAX_ROWS.saturating_sub(rows)) {
-            all_right *= right(count - 1);
-            expected += all_right;
-            let rate = self.ns(rows + count).map_or(0.0, |ns| (tokens + expected) / ns);
-            if rate > best_rate {
-                (best_rate, best) = (rate, (count, expected));
+        outcome: impl Fn(usize) -> Outcome,
+    ) -> Choice {
+        let none = Choice::default();
+        let Some(step_ns) = self.ns(step.rows.min(MAX_ROWS)) else { return none };
+        let plain_ns = step_ns + step.ns;
+        let (mut best, mut best_rate) = (none, RowTimes::LEAST_GAIN * step.tokens / plain_ns);
+        for count in 1..=max {
+            let added = outcome(count);
+            let rows = step.rows + added.rows;
+            let Some(step_ns) = self.ns(rows).filter(|_| rows <= MAX_ROWS) else { break };
+            let (tokens, ns) = (step.tokens + added.tokens, step_ns + step.ns + added.ns);
+            if tokens / ns > best_rate {
+                let saved_ns = tokens / step.tokens * plain_ns - ns;
+                (best_rate, best) = (tokens / ns, Choice { count, added, saved_ns });
             }
         }
         best
     }
+}
+
+/// What a step computes and yields, or what draft tokens add to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// Rows of the model.
+    pub(super) rows: usize,
+    /// Tokens, in the mean.
+    pub(super) tokens: f32,
+    /// Time that is spent before the model's step, nanoseconds.
+    pub(super) ns: f32,
+}
+
+/// A number of draft tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Choice {
+    pub(super) count: usize,
+    pub(super) added: Outcome,
+    /// Time in which steps without them would yield as many tokens, less the time of this one.
+    pub(super) saved_ns: f32,
 }
 
 #[cfg(test)]
@@ -84,16 +104,28 @@ mod tests {
     fn times(of: impl Fn(usize) -> f32) -> RowTimes {
         let mut times = RowTimes::new();
         for rows in 1..=MAX_ROWS {
-            times.record(rows, of(rows) as u64);
+            times.record(rows, of(rows));
         }
         times
+    }
+
+    /// The number of draft tokens, each right with probability `right`, after which `draft_ns` is
+    /// spent for each.
+    fn count(times: &RowTimes, right: f32, draft_ns: f32, max: usize) -> usize {
+        let step = Outcome { rows: 1, tokens: 1.0, ns: 0.0 };
+        let outcome = |count| Outcome {
+            rows: count,
+            tokens: (1..=count as i32).map(|power| right.powi(power)).sum(),
+            ns: count as f32 * draft_ns,
+        };
+        times.choose(step, max, outcome).count
     }
 
     /// Rows that cost nothing are all taken, rows that cost as much as a step none; in between the
     /// choice is the best of all.
     #[test]
     fn the_choice_yields_the_best_rate() {
-        let count = |times: &RowTimes, right: f32| times.choose(1, 1.0, |_| right, 15).0;
+        let count = |times: &RowTimes, right: f32| count(times, right, 0.0, 15);
         assert_eq!(count(&times(|_| 1e6), 0.99), 15);
         assert_eq!(count(&times(|rows| 1e6 * rows as f32), 0.99), 0);
         let costs = |rows: usize| 1e6 + 2e5 * rows as f32;
@@ -105,24 +137,43 @@ mod tests {
         assert_eq!(count(&times(costs), 0.7), best);
     }
 
+    /// The time of drafting counts: at a quarter of a step a token pays while most are right.
+    #[test]
+    fn the_choice_counts_the_time_of_drafting() {
+        let times = times(|_| 1e6);
+        assert_eq!(count(&times, 0.99, 0.0, 15), 15);
+        assert!((1..15).contains(&count(&times, 0.8, 2.5e5, 15)));
+        assert_eq!(count(&times, 0.2, 2.5e5, 15), 0);
+        assert_eq!(count(&times, 0.99, 1e6, 15), 0, "a draft as slow as the model");
+    }
+
+    /// Two tokens in the time of one and a half save half a step.
+    #[test]
+    fn the_time_saved_is_that_of_plain_steps() {
+        let times = times(|rows| 1e6 + 5e5 * (rows - 1) as f32);
+        let outcome = |count| Outcome { rows: count, tokens: count as f32, ns: 0.0 };
+        let choice = times.choose(Outcome { rows: 1, tokens: 1.0, ns: 0.0 }, 1, outcome);
+        assert_eq!((choice.count, choice.saved_ns), (1, 5e5));
+    }
+
     #[test]
     fn unmeasured_rows_are_tried() {
         let mut times = RowTimes::new();
-        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 0, "nothing is known");
-        times.record(1, 1_000_000);
-        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 8);
-        times.record(9, 9_000_000);
-        assert_eq!(times.choose(1, 1.0, |_| 0.9, 8).0, 0);
+        assert_eq!(count(&times, 0.9, 0.0, 8), 0, "nothing is known");
+        times.record(1, 1e6);
+        assert_eq!(count(&times, 0.9, 0.0, 8), 8);
+        times.record(9, 9e6);
+        assert_eq!(count(&times, 0.9, 0.0, 8), 0);
     }
 
     #[test]
     fn times_are_measured_again_after_a_while() {
         let mut times = RowTimes::new();
-        times.record(9, 90_000_000);
+        times.record(9, 9e7);
         let tries = (0..2 * PERIOD).filter(|_| {
-            times.record(1, 1_000_000);
-            let count = times.choose(1, 1.0, |_| 0.9, 8).0;
-            (count > 0).then(|| times.record(1 + count, 2_000_000)).is_some()
+            times.record(1, 1e6);
+            let count = count(&times, 0.9, 0.0, 8);
+            (count > 0).then(|| times.record(1 + count, 2e6)).is_some()
         });
         assert!(tries.count() > 500, "the first time was a stall");
     }

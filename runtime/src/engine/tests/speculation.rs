@@ -2,7 +2,9 @@
 
 use super::prefix::{Answer, collect, converse, large, plain, without_counts};
 use super::*;
-use crate::engine::Speculate;
+use crate::cpu::KvPool;
+use crate::engine::{ComputeDevice, Speculate, Stats};
+use crate::model::ModelConfig;
 
 /// Tokens and log probabilities are equal. A prediction may be missing, as a step has one at the
 /// most; those that are there are equal.
@@ -22,17 +24,27 @@ pub(super) fn assert_equal(answers: Vec<Answer>, expected: &[Answer], what: &str
     }
 }
 
-#[test]
-fn answers_are_those_without_speculation_under_every_policy() {
+/// A draft model of one layer.
+fn smaller(max_context: usize) -> Arc<Model> {
+    let config = ModelConfig { num_layers: 1, windows: vec![None], ..model().config.clone() };
+    let config = ModelConfig { max_context, ..config };
+    Arc::new(Model::random_of(config, Dtype::Bf16, 9).expect("a small model"))
+}
+
+fn drafting(model: Arc<Model>) -> Speculate {
+    Speculate::Draft { model, always: true }
+}
+
+fn answers_are_those_without_speculation(speculate: &Speculate, is_right: impl Fn(&Stats) -> bool) {
     let model = model();
     let expected = converse(&engine(&model, plain()), 6);
     for (name, _) in PolicyKind::HELP {
         let policy: PolicyKind = name.parse().unwrap();
-        for (kv_blocks, no_prefix_cache) in [(14, false), (400, true)] {
+        for (kv_blocks, no_prefix_cache) in [(14, false), (400, true), (400, false)] {
             let config = EngineConfig {
                 kv_blocks: Some(kv_blocks),
                 no_prefix_cache,
-                speculate: Speculate::Ngram,
+                speculate: speculate.clone(),
                 // Policies rank by the probe or by nothing.
                 replays: true,
                 ..config(&model, policy)
@@ -42,10 +54,32 @@ fn answers_are_those_without_speculation_under_every_policy() {
             let stats = engine.stats();
             let accepted: u32 = answers.iter().map(|answer| answer.accepted_tokens).sum();
             assert_eq!(u64::from(accepted), stats.accepted_tokens);
-            assert!(accepted > 0, "{name}");
+            assert!(is_right(&stats), "{name}, {kv_blocks} blocks: {stats:?}");
             assert_equal(answers, &expected, &format!("{name}, {kv_blocks} blocks"));
         }
     }
+}
+
+#[test]
+fn answers_are_those_without_prompt_lookup_under_every_policy() {
+    answers_are_those_without_speculation(&Speculate::Ngram, |stats| stats.accepted_tokens > 0);
+}
+
+#[test]
+fn answers_are_those_without_a_draft_model_under_every_policy() {
+    let speculate = drafting(smaller(model().config.max_context));
+    answers_are_those_without_speculation(&speculate, |stats| {
+        stats.draft_tokens > 100 && stats.accepted_tokens < stats.draft_tokens
+    });
+}
+
+/// The model as its own draft: each token that it proposes is the one sampled, greedy or not, after
+/// evictions and in shared blocks too. One row of stale KV would show.
+#[test]
+fn a_draft_model_that_agrees_is_always_right() {
+    answers_are_those_without_speculation(&drafting(model()), |stats| {
+        stats.draft_tokens > 100 && stats.accepted_tokens == stats.draft_tokens
+    });
 }
 
 /// Where it pays: by measured times, which differ from run to run, and the answers do not.
@@ -53,8 +87,11 @@ fn answers_are_those_without_speculation_under_every_policy() {
 fn answers_are_those_without_speculation_where_it_pays() {
     let model = model();
     let expected = converse(&engine(&model, plain()), 6);
-    let config = EngineConfig { speculate: Speculate::Auto, ..large(PolicyKind::Fcfs) };
-    assert_equal(converse(&engine(&model, config), 6), &expected, "auto");
+    let draft = Speculate::Draft { model: smaller(model.config.max_context), always: false };
+    for speculate in [Speculate::Auto, draft] {
+        let config = EngineConfig { speculate, ..large(PolicyKind::Fcfs) };
+        assert_equal(converse(&engine(&model, config), 6), &expected, "where it pays");
+    }
 }
 
 /// A repetition is proposed whole: it takes fewer steps than tokens, and ends where it must.
@@ -97,4 +134,79 @@ fn wrong_tokens_are_rejected() {
     let stats = engine.stats();
     assert!(stats.draft_tokens > stats.accepted_tokens + 10, "{stats:?}");
     assert_equal(vec![answer], &[plain], "wrong tokens");
+}
+
+/// Requests that leave at any time, draft tokens and all, take nothing from the others.
+#[test]
+fn the_cancelled_leave_no_draft_tokens() {
+    let model = model();
+    let policy = PolicyKind::trail(1.0);
+    let expected = answers(&engine(
+        &model,
+        EngineConfig { speculate: Speculate::Off, ..config(&model, policy) },
+    ));
+    for round in 0..9 {
+        let speculate = drafting(smaller(model.config.max_context));
+        let engine = engine(&model, EngineConfig { speculate, ..config(&model, policy) });
+        let handles: Vec<_> = requests().map(|r| engine.submit(r).expect("fits")).collect();
+        for (i, handle) in handles.into_iter().enumerate() {
+            if i % 3 == round % 3 {
+                assert_eq!(answer(handle), expected[i], "request {i}");
+            } else {
+                (0..round).for_each(|_| {
+                    handle.try_recv();
+                });
+                drop(handle);
+            }
+        }
+        empty(&engine);
+        assert_eq!(engine.stats().blocks_used, 0, "round {round}");
+    }
+}
+
+/// Past the context of the draft model nothing is proposed.
+#[test]
+fn a_draft_model_of_a_short_context_drafts_to_its_end() {
+    let model = model();
+    let request = Request { ignore_eos: true, ..Request::new((0..20).collect(), 60) };
+    let plain = collect(&engine(&model, plain()).submit(request.clone()).unwrap());
+    let drafts = |max_context| {
+        let speculate = drafting(smaller(max_context));
+        let engine = engine(&model, EngineConfig { speculate, ..large(PolicyKind::Fcfs) });
+        let answer = collect(&engine.submit(request.clone()).unwrap());
+        assert_equal(vec![answer], std::slice::from_ref(&plain), "a short context");
+        engine.stats().draft_tokens
+    };
+    let [short, long] = [40, 80].map(drafts);
+    assert!(short > 10 && short < long, "{short} of {long}");
+    assert_eq!(drafts(21), 0);
+}
+
+#[test]
+fn a_draft_model_of_another_vocabulary_and_one_for_a_gpu_are_refused() {
+    let model = model();
+    let config = ModelConfig { vocab_size: 100, ..model.config.clone() };
+    let other = Arc::new(Model::random_of(config, Dtype::Bf16, 9).unwrap());
+    let refused = |speculate, device| {
+        let config = EngineConfig { speculate, device, ..large(PolicyKind::Fcfs) };
+        let error = Engine::new(model.clone(), EngineConfig { probe: None, ..config });
+        error.err().expect("a refusal").to_string()
+    };
+    let vocabulary = refused(drafting(other), ComputeDevice::Cpu);
+    assert!(vocabulary.contains("draft model has 100 tokens, the model's"), "{vocabulary}");
+    let device = refused(drafting(model.clone()), ComputeDevice::Cuda { ordinal: 0 });
+    assert!(device.starts_with("--speculate draft:PATH is for the CPU"), "{device}");
+}
+
+/// A block of the pool has the KV of both models.
+#[test]
+fn blocks_are_sized_for_both_models() {
+    let model = model();
+    let bytes = |speculate| {
+        EngineConfig { speculate, ..large(PolicyKind::Fcfs) }.kv_block_bytes(&model.config)
+    };
+    let own = KvPool::bytes_of_block(&model.config, Dtype::F32);
+    assert_eq!(bytes(Speculate::Off), own);
+    let (draft, layers) = (smaller(80), model.config.num_layers);
+    assert_eq!(bytes(drafting(draft)), own + own / layers);
 }

@@ -1,0 +1,77 @@
+//! Draft tokens of one step: how many there is room for, and how many pay.
+
+use trail_scheduler::{Plan, PlanRow};
+
+use super::StepSizes;
+use super::row_times::{Choice, Outcome, RowTimes};
+use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
+use crate::engine::active::ActiveRequest;
+
+/// Rows and expected tokens of the step being planned.
+pub(super) struct DraftBudget {
+    /// True if tokens are proposed whether they pay or not.
+    pub(super) always: bool,
+    /// Times of steps without prefill.
+    pub(super) times: RowTimes,
+    /// Most rows of a step.
+    max_rows: usize,
+    /// What the step computes and yields so far, and the time that drafting took.
+    pub(super) step: Outcome,
+    /// Rows that are left for draft tokens.
+    pub(super) left: usize,
+    /// By row of the plan.
+    drafts: Vec<u8>,
+}
+
+impl DraftBudget {
+    pub(super) fn new(always: bool, sizes: StepSizes) -> DraftBudget {
+        DraftBudget {
+            always,
+            times: RowTimes::new(),
+            max_rows: sizes.max_rows,
+            step: Outcome::default(),
+            left: 0,
+            drafts: Vec::with_capacity(sizes.max_running),
+        }
+    }
+
+    /// Begins a step with the rows of `plan`. Draft tokens take what they leave; none where a
+    /// prefill chunk fills the step.
+    pub(super) fn begin(&mut self, plan: &Plan) {
+        let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
+        let rows = plan.tokens() as usize;
+        self.step = Outcome { rows, tokens: plan.rows.len() as f32, ns: 0.0 };
+        let free = self.max_rows.saturating_sub(rows).min(MAX_DRAFT_TOKENS);
+        self.left = if prefills && !self.always { 0 } else { free };
+        self.drafts.clear();
+        self.drafts.resize(plan.rows.len(), 0);
+    }
+
+    /// Most draft tokens of `active` in this step, if its `row` decodes. `room`: tokens for which
+    /// its KV blocks have room.
+    pub(super) fn most(&self, active: &ActiveRequest, row: &PlanRow, room: u32) -> usize {
+        let generated = active.generated();
+        let decodes = row.sample && row.len == 1 && generated > 0;
+        let remaining = (active.request.max_tokens as usize).saturating_sub(generated + 1);
+        let room = (room as usize).saturating_sub(1).min(BLOCK_TOKENS - 1);
+        if decodes { self.left.min(room).min(remaining) } else { 0 }
+    }
+
+    /// The number of further tokens, at most `max`, by which the step yields most per time;
+    /// `outcome` is what a number of tokens adds.
+    pub(super) fn choose(&self, max: usize, outcome: impl Fn(usize) -> Outcome) -> Choice {
+        self.times.choose(self.step, max, outcome)
+    }
+
+    /// Adds `count` draft tokens to row `at` of the plan, of which `expected` are right.
+    pub(super) fn take(&mut self, at: usize, count: usize, expected: f32) {
+        self.drafts[at] += count as u8;
+        self.left -= count;
+        self.step.rows += count;
+        self.step.tokens += expected;
+    }
+
+    pub(super) fn drafts(&self, at: usize) -> usize {
+        self.drafts[at].into()
+    }
+}

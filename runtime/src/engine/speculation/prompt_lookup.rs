@@ -1,0 +1,54 @@
+//! Draft tokens from the texts that a request has already.
+
+use super::acceptance::{Acceptance, Class};
+use super::continuation::Continuation;
+use super::row_times::Outcome;
+use super::{DraftBudget, PlannedStep, Proposer};
+
+/// Prompt lookup: what came after the last tokens before (Saxena 2023; vLLM: ngram; OpenAI:
+/// predicted outputs).
+pub(super) struct PromptLookup;
+
+impl Proposer for PromptLookup {
+    fn propose(&mut self, step: &mut PlannedStep<'_>, budget: &mut DraftBudget) {
+        for (at, row) in step.scheduler.last_plan().rows.iter().enumerate() {
+            let active = step.lifecycle.planned_mut(row.idx);
+            let max = budget.most(active, row, step.scheduler.room(row.idx));
+            if max == 0 {
+                continue;
+            }
+            let Some(found) = Continuation::find(&active.request.expected, &active.tokens) else {
+                continue;
+            };
+            let (length, max) = (found.occurrence.length, found.len(max));
+            let (count, expected) = match budget.always {
+                true => (max, 0.0),
+                false => {
+                    let choice = budget.choose(max, |count| Outcome {
+                        rows: count,
+                        tokens: expected_tokens(&active.acceptance, length, count),
+                        ns: 0.0,
+                    });
+                    (choice.count, choice.added.tokens)
+                }
+            };
+            if count == 0 {
+                active.acceptance.withhold(Class::of_length(length), found.first(&active.tokens));
+            }
+            (0..count).for_each(|at| active.acceptance.propose(Class::of_length(length + at)));
+            found.append(&mut active.tokens, count);
+            budget.take(at, count, expected);
+        }
+    }
+}
+
+/// Tokens that `count` draft tokens after an occurrence of `length` yield in the mean.
+fn expected_tokens(acceptance: &Acceptance, length: usize, count: usize) -> f32 {
+    let mut all_right = 1.0;
+    (0..count)
+        .map(|at| {
+            all_right *= acceptance.right(Class::of_length(length + at));
+            all_right
+        })
+        .sum()
+}
