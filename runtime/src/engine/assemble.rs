@@ -7,7 +7,7 @@ use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, StepCost};
 
 use super::admission::{Admission, QueueConfig, WhenFull};
-use super::block_hashes::{BlockContents, BlockHasher, PoolContents};
+use super::block_hashes::BlockHasher;
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -17,6 +17,7 @@ use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_pace;
 use super::observer::Observing;
+use super::pool_contents::{BlockContents, PoolContents};
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;

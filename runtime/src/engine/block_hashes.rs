@@ -99,73 +99,6 @@ impl SequenceHashes {
     }
 }
 
-/// The contents of the blocks of the KV cache, and of the host pool.
-pub(super) struct PoolContents {
-    pub(super) device: BlockContents,
-    pub(super) host: BlockContents,
-}
-
-/// The content of each full KV block, by which a block found by hash is compared with the request
-/// that found it.
-pub(super) struct BlockContents(Vec<Content>);
-
-#[derive(Clone, Copy, Default)]
-struct Content {
-    tokens: [u32; BLOCK_TOKENS],
-    /// The block before it, and how often that had been filled then; `None` for a first block.
-    before: Option<(u32, u64)>,
-    /// Of a first block: the root of its sequence, thus the salt.
-    root: BlockHash,
-    /// Times that the block was filled.
-    fills: u64,
-}
-
-impl BlockContents {
-    pub(super) fn new(num_blocks: usize) -> BlockContents {
-        BlockContents(vec![Content::default(); num_blocks])
-    }
-
-    /// Records the content of the blocks that the positions `start..end` of a sequence fill:
-    /// `tokens` and `blocks` are all of the request's, `root` is that of its salt.
-    pub(super) fn fill(
-        &mut self,
-        (start, end): (usize, usize),
-        root: BlockHash,
-        tokens: &[u32],
-        blocks: &[u32],
-    ) {
-        for at in start / BLOCK_TOKENS..end / BLOCK_TOKENS {
-            let before = self.before(at, blocks);
-            let content = &mut self.0[blocks[at] as usize];
-            content.tokens.copy_from_slice(&tokens[at * BLOCK_TOKENS..][..BLOCK_TOKENS]);
-            (content.before, content.root) = (before, root);
-            content.fills += 1;
-        }
-    }
-
-    /// True if the first `count` of `blocks` have the first tokens of a sequence, and were filled
-    /// one after the other: then their KV is that of the sequence.
-    pub(super) fn have(
-        &self,
-        count: usize,
-        root: BlockHash,
-        tokens: &[u32],
-        blocks: &[u32],
-    ) -> bool {
-        let pairs = tokens.chunks_exact(BLOCK_TOKENS).zip(blocks).take(count);
-        pairs.enumerate().all(|(at, (tokens, &block))| {
-            let content = &self.0[block as usize];
-            let follows = content.before == self.before(at, blocks);
-            content.tokens == tokens && follows && (at > 0 || content.root == root)
-        })
-    }
-
-    fn before(&self, at: usize, blocks: &[u32]) -> Option<(u32, u64)> {
-        let before = blocks[at.checked_sub(1)?];
-        Some((before, self.0[before as usize].fills))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,28 +134,5 @@ mod tests {
             all.extend(sequence.next(&hasher, &tokens[..end]));
         }
         assert_eq!(all, hashes(&hasher, b"", &tokens));
-    }
-
-    /// `have` compares what a block follows on, too: its KV depends on that.
-    #[test]
-    fn blocks_of_another_sequence_are_refused() {
-        let (root, other_root) = (BlockHash(1), BlockHash(2));
-        let tokens: Vec<u32> = (0..48).collect();
-        let mut contents = BlockContents::new(6);
-        contents.fill((0, 20), root, &tokens, &[2, 0]);
-        contents.fill((20, 33), root, &tokens, &[2, 0, 1]);
-        let have = |contents: &BlockContents, count, root, blocks: &[u32]| {
-            contents.have(count, root, &tokens, blocks)
-        };
-        assert!(have(&contents, 2, root, &[2, 0, 1]) && !have(&contents, 2, root, &[0, 2]));
-        assert!(!have(&contents, 3, root, &[2, 0, 1]), "the third was never full");
-        assert!(!have(&contents, 1, other_root, &[2, 0, 1]), "another salt");
-        // Equal tokens in the second block, after other ones.
-        let other: Vec<u32> = (100..116).chain(16..32).collect();
-        contents.fill((0, 32), root, &other, &[3, 4]);
-        assert!(!have(&contents, 2, root, &[2, 4]));
-        // Filled again, a block is no longer the one that others followed on.
-        contents.fill((0, 16), root, &tokens, &[2]);
-        assert!(!have(&contents, 2, root, &[2, 0]));
     }
 }

@@ -23,6 +23,7 @@ mod length_probe;
 mod lifecycle;
 mod model_pace;
 mod observer;
+mod pool_contents;
 mod prediction_watch;
 mod predictions;
 mod queue_permit;

@@ -17,22 +17,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace, RequestIdx};
+use trail_scheduler::{LoggedScheduler, Phase, PrefillPace, RequestIdx};
 
-use super::block_hashes::{BlockContents, PoolContents};
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
 use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
+use super::pool_contents::PoolContents;
 use super::predictions::Predictions;
 use super::speculation::{PlannedStep, Speculation};
 use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
-use crate::backend::{BLOCK_TOKENS, Backend, Batch, Fault, PENDING, Sampled, Segment, Step};
+use crate::backend::{Backend, Batch, Fault, Sampled, Step};
 
 /// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +167,7 @@ impl StepLoop {
             speculation.propose(PlannedStep { scheduler, lifecycle, model });
         }
         self.fill_batch();
+        Ok(())
     }
 
     /// Fills the batch with the rows of the plan and their draft tokens.
@@ -175,7 +176,7 @@ impl StepLoop {
         let plan = scheduler.last_plan();
         batch.clear();
         for (at, row) in plan.rows.iter().enumerate() {
-            let active = lifecycle.planned(row.idx);
+            let active = lifecycle.planned_mut(row.idx);
             let drafts = self.speculation.as_ref().map_or(0, |of| of.drafts(at));
             let (first, last) = (row.start as usize, (row.start + row.len) as usize + drafts);
             let blocks = scheduler.blocks(row.idx);
@@ -205,7 +206,6 @@ impl StepLoop {
         add(&counters.cached_tokens, u64::from(plan.prompt_hits));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
-        Ok(())
     }
 
     /// Compares the blocks that requests of the plan found by hash, on the device or on the host,
@@ -214,34 +214,7 @@ impl StepLoop {
     fn has_own_blocks(&mut self) -> bool {
         let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
         let Some(contents) = block_contents.as_ref() else { return true };
-        let plan = scheduler.last_plan();
-        let hits = if plan.cached_tokens + plan.prompt_hits > 0 { plan.rows.len() } else { 0 };
-        let collides = |idx, start: u32| {
-            let active = lifecycle.planned(idx);
-            let Some(hashes) = active.hashes.as_ref() else { return false };
-            let (root, count) = (hashes.root(), start as usize / BLOCK_TOKENS);
-            !contents.device.have(count, root, &active.tokens, scheduler.blocks(idx))
-        };
-        let collides_on_host = |idx: RequestIdx| {
-            let active = lifecycle.planned(idx);
-            let Some(hashes) = active.hashes.as_ref() else { return false };
-            let (root, count) =
-                (hashes.root(), scheduler.state(idx).computed as usize / BLOCK_TOKENS);
-            !contents.host.have(count, root, &active.tokens, scheduler.host_blocks(idx))
-        };
-        let rows = plan.rows[..hits].iter().filter(|row| row.start % BLOCK_TOKENS as u32 == 0);
-        let mut collided = Vec::new();
-        for &PlanRow { idx, start, .. } in rows {
-            if collides(idx, start) {
-                collided.push(idx);
-            } else {
-                lifecycle.planned(idx).status.set_cached(scheduler.state(idx).cached_tokens);
-            }
-        }
-        let returns = plan.swap_in.iter().copied();
-        collided.extend(returns.filter(|&idx| {
-            collides(idx, scheduler.copied_from(idx) * BLOCK_TOKENS as u32) || collides_on_host(idx)
-        }));
+        let collided = contents.collided(scheduler, lifecycle);
         for &idx in &collided {
             lifecycle.forget_hashes(idx, scheduler);
             add(&counters.hash_collisions, 1);
@@ -280,17 +253,9 @@ impl StepLoop {
     fn start_transfers(&mut self) -> Result<(), Fault> {
         let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
         self.swaps.start(&mut *self.backend, scheduler, &*self.clock)?;
-        let Some(PoolContents { device, host }) = block_contents else { return Ok(()) };
-        let fill = |contents: &mut BlockContents, idx: RequestIdx, blocks| {
-            let active = lifecycle.planned(idx);
-            let Some(hashes) = &active.hashes else { return };
-            let first = scheduler.copied_from(idx) as usize * BLOCK_TOKENS;
-            let end = scheduler.state(idx).computed as usize;
-            contents.fill((first, end), hashes.root(), &active.tokens, blocks);
-        };
-        let plan = scheduler.last_plan();
-        plan.swap_out.iter().for_each(|&idx| fill(host, idx, scheduler.host_blocks(idx)));
-        plan.swap_in.iter().for_each(|&idx| fill(device, idx, scheduler.blocks(idx)));
+        if let Some(contents) = block_contents {
+            contents.record_transfers(scheduler, lifecycle);
+        }
         Ok(())
     }
 
@@ -333,8 +298,9 @@ impl StepLoop {
         let now_ns = self.clock.now_ns();
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
-        self.fill_late_contents();
-        let StepLoop { in_flight, scheduler, .. } = self;
+        if let Some(contents) = &mut self.block_contents {
+            contents.record_late(&self.batch, lifecycle);
+        }
         self.predictions.verify(step, &in_flight[index], scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {
@@ -353,26 +319,6 @@ impl StepLoop {
             observer.collected(&CollectedStep { number: step, work, end: now, predicted });
         }
         Ok(())
-    }
-
-    /// Records the content of the blocks that rows of the newest batch fill whose tokens came after
-    /// its launch.
-    fn fill_late_contents(&mut self) {
-        let StepLoop { lifecycle, batch, block_contents, .. } = self;
-        let Some(contents) = block_contents else { return };
-        let fills = |of: &&Segment| (of.start as usize + 1).is_multiple_of(BLOCK_TOKENS);
-        let pending = |of: &&Segment| batch.tokens[of.first_row as usize] == PENDING;
-        for segment in batch.segments.iter().filter(fills).filter(pending) {
-            let (idx, end) = (RequestIdx(segment.request), segment.start as usize + 1);
-            let Some(active) = lifecycle.live(idx).filter(|active| active.tokens.len() >= end)
-            else {
-                continue;
-            };
-            if let Some(hashes) = &active.hashes {
-                let (root, blocks) = (hashes.root(), batch.blocks(segment));
-                contents.device.fill((end - 1, end), root, &active.tokens, blocks);
-            }
-        }
     }
 
     /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.
