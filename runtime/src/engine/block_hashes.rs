@@ -137,6 +137,15 @@ impl BlockContents {
         }
     }
 
+    /// Lets `blocks` be those of no sequence: their KV may be damaged.
+    pub(super) fn spoil(&mut self, blocks: &[u32]) {
+        for &block in blocks {
+            let content = &mut self.0[block as usize];
+            content.tokens.fill(u32::MAX);
+            content.fills += 1;
+        }
+    }
+
     /// True if the first `count` of `blocks` have the first tokens of a sequence, and were filled
     /// one after the other: then their KV is that of the sequence.
     pub(super) fn have(
@@ -217,6 +226,8 @@ mod tests {
         assert!(!have(&contents, 2, root, &[2, 4]));
         // Filled again, a block is no longer the one that others followed on.
         contents.fill((0, 16), root, &tokens, &[2]);
-        assert!(!have(&contents, 2, root, &[2, 0]));
+        assert!(!have(&contents, 2, root, &[2, 0]) && have(&contents, 1, root, &[2]));
+        contents.spoil(&[2]);
+        assert!(!have(&contents, 1, root, &[2]));
     }
 }

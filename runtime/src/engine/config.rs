@@ -92,9 +92,9 @@ pub struct EngineConfig {
     /// bf16 on a GPU, which has no other.
     pub kv_dtype: Option<Dtype>,
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
-    /// those of ended requests are kept for later ones. The CPU backend alone has it.
+    /// those of ended requests are kept for later ones.
     pub no_prefix_cache: bool,
-    /// Use of speculation. The CPU backend alone has it, and none by a simulated clock.
+    /// Use of speculation; none by a simulated clock.
     pub speculate: Speculate,
     /// The hasher of blocks, for tests.
     #[cfg(test)]

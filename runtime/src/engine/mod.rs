@@ -29,6 +29,7 @@ mod queue_permit;
 mod request;
 mod request_status;
 mod serve;
+mod shared_blocks;
 mod speculation;
 mod stats;
 mod step_cost_file;

@@ -12,12 +12,14 @@
 //!
 //! So the plan of n+1 knows the predictions of n, but not its tokens. A request that turns out to
 //! have ended in n has a surplus row in n+1, whose token is dropped. Its blocks may be reused at
-//! once: the new owner's writes follow in stream order.
+//! once: the new owner's writes follow in stream order. Draft tokens follow known tokens: where they
+//! are expected to pay, and after a step that has some, the step in flight is collected before the
+//! next one is planned.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PlanRow, PrefillPace, RequestIdx};
+use trail_scheduler::{LoggedScheduler, Phase, PrefillPace, RequestIdx};
 
 use super::block_hashes::BlockContents;
 use super::clock::Clock;
@@ -32,7 +34,7 @@ use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
-use crate::backend::{BLOCK_TOKENS, Backend, Batch, Fault, PENDING, Sampled, Segment, Step};
+use crate::backend::{Backend, Batch, Fault, Sampled, Step};
 
 /// Result of `StepLoop::step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,13 @@ impl StepLoop {
     /// One iteration: predictions in, requests in and out, plan, launch, collect the step before. A
     /// backend that completes a step at launch has it collected at once.
     pub(super) fn step(&mut self) -> Result<StepOutcome, Fault> {
+        let waits = self.waits_for_tokens();
         self.await_predictions()?;
+        if waits {
+            self.is_in_flight = false;
+            self.collect(self.step)?;
+        }
+        let known_ns = self.clock.now_ns();
         let begin = self.observer.begin();
         if !self.admit_and_retire()? && self.is_transferring {
             // Planning again would give the same plan and wrongly count skipped requests.
@@ -88,6 +96,10 @@ impl StepLoop {
         self.plan()?;
         self.observer.end(LoopPhase::Plan, self.step + 1, begin);
         let launched = self.launch()?;
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| waits && launched) {
+            let begin_ns = self.in_flight[(self.step % 2) as usize].begin_ns;
+            speculation.record_gap(begin_ns.saturating_sub(known_ns));
+        }
         let in_flight = std::mem::replace(&mut self.is_in_flight, launched);
         if self.backend.ahead() == 0 && launched {
             self.is_in_flight = false;
@@ -95,12 +107,23 @@ impl StepLoop {
         } else if in_flight {
             self.collect(self.step - u64::from(launched))?;
         }
-        self.is_transferring = !launched && !in_flight && self.scheduler.moving() > 0;
-        Ok(match (launched || in_flight, self.is_transferring) {
+        let ran = launched || in_flight || waits;
+        self.is_transferring = !ran && self.scheduler.moving() > 0;
+        Ok(match (ran, self.is_transferring) {
             (true, _) => StepOutcome::Ran,
             (false, true) => StepOutcome::Transferring,
             (false, false) => StepOutcome::Idle,
         })
+    }
+
+    /// True if the tokens of the step in flight must be known before the next one is planned.
+    fn waits_for_tokens(&mut self) -> bool {
+        let StepLoop { speculation, lifecycle, in_flight, .. } = self;
+        let in_flight = &in_flight[(self.step % 2) as usize];
+        let Some(speculation) = speculation.as_mut().filter(|_| self.is_in_flight) else {
+            return false;
+        };
+        speculation.waits(in_flight, lifecycle)
     }
 
     /// Waits for the predictions of the step in flight, at most until the next one must be planned,
@@ -108,13 +131,15 @@ impl StepLoop {
     fn await_predictions(&mut self) -> Result<(), Fault> {
         let (begin, step) = (self.observer.begin(), self.step);
         let in_flight = &self.in_flight[(step % 2) as usize];
-        if self.is_in_flight {
+        // Those of a step with draft tokens come when its tokens are known.
+        let awaits = self.is_in_flight && in_flight.drafts() == 0;
+        if awaits {
             let deadline_ns = self.step_times.deadline_ns(in_flight.rows);
             self.predictions.wait(step, in_flight, deadline_ns, &*self.clock);
         }
         self.predictions.check()?;
         self.predictions.observe_preempted(&mut self.lifecycle, &mut self.scheduler);
-        if self.is_in_flight {
+        if awaits {
             self.observe(step);
             self.observer.end(LoopPhase::AwaitPredictions, step, begin);
         }
@@ -160,7 +185,7 @@ impl StepLoop {
         let StepLoop { scheduler, lifecycle, batch, counters, block_contents, .. } = self;
         let (plan, predicts) = (scheduler.last_plan(), self.predictions.probe().is_some());
         if let Some(speculation) = &mut self.speculation {
-            speculation.begin(plan);
+            speculation.begin(plan, self.is_in_flight);
         }
         batch.clear();
         for row in &plan.rows {
@@ -200,35 +225,6 @@ impl StepLoop {
         Ok(())
     }
 
-    /// Compares the blocks that requests of the plan found by hash with their tokens. One that
-    /// found those of another sequence, as hashes collided, begins again and shares none. Returns
-    /// true if there was none.
-    fn has_own_blocks(&mut self) -> bool {
-        let StepLoop { scheduler, lifecycle, block_contents, counters, .. } = self;
-        let Some(contents) = block_contents.as_ref() else { return true };
-        if scheduler.last_plan().cached_tokens == 0 {
-            return true;
-        }
-        let mut is_sound = true;
-        for at in 0..scheduler.last_plan().rows.len() {
-            let PlanRow { idx, start, .. } = scheduler.last_plan().rows[at];
-            let active = lifecycle.planned(idx);
-            let Some(hashes) = active.hashes.as_ref().filter(|_| start % BLOCK_TOKENS as u32 == 0)
-            else {
-                continue;
-            };
-            let count = start as usize / BLOCK_TOKENS;
-            if contents.have(count, hashes.root(), &active.tokens, scheduler.blocks(idx)) {
-                active.status.set_cached(scheduler.state(idx).cached_tokens);
-            } else {
-                lifecycle.forget_hashes(idx, scheduler);
-                add(&counters.hash_collisions, 1);
-                is_sound = false;
-            }
-        }
-        is_sound
-    }
-
     /// Tells the callers of the requests that the plan preempted or evicted.
     fn report_preemptions(&mut self) {
         let StepLoop { scheduler, lifecycle, predictions, .. } = self;
@@ -256,20 +252,10 @@ impl StepLoop {
         self.lifecycle.refuse_submissions(reason);
     }
 
-    /// Starts the transfers of the plan, and records the content of the blocks that its requests are
-    /// swapped into.
+    /// Starts the transfers of the plan.
     fn start_transfers(&mut self) -> Result<(), Fault> {
-        let StepLoop { scheduler, lifecycle, block_contents, .. } = self;
-        self.swaps.start(&mut *self.backend, scheduler, &*self.clock)?;
-        let Some(contents) = block_contents else { return Ok(()) };
-        for &idx in &scheduler.last_plan().swap_in {
-            let active = lifecycle.planned(idx);
-            if let Some(hashes) = &active.hashes {
-                let computed = scheduler.state(idx).computed as usize;
-                let blocks = scheduler.blocks(idx);
-                contents.fill((0, computed), hashes.root(), &active.tokens, blocks);
-            }
-        }
+        self.swaps.start(&mut *self.backend, &self.scheduler, &*self.clock)?;
+        self.fill_swapped_in();
         Ok(())
     }
 
@@ -320,7 +306,7 @@ impl StepLoop {
             let slack = now.saturating_duration_since(predicted.published);
             self.counters.count_slack(slack.as_micros() as u32);
         }
-        if self.backend.ahead() == 0 {
+        if self.backend.ahead() == 0 || self.in_flight[index].drafts() > 0 {
             self.observe(step);
         }
         // First, as the log's reader takes the tokens of a step before the ends that they bring.
@@ -332,26 +318,6 @@ impl StepLoop {
             observer.collected(&CollectedStep { number: step, work, end: now, predicted });
         }
         Ok(())
-    }
-
-    /// Records the content of the blocks that rows of the newest batch fill whose tokens came after
-    /// its launch.
-    fn fill_late_contents(&mut self) {
-        let StepLoop { lifecycle, batch, block_contents, .. } = self;
-        let Some(contents) = block_contents else { return };
-        let fills = |of: &&Segment| (of.start as usize + 1).is_multiple_of(BLOCK_TOKENS);
-        let pending = |of: &&Segment| batch.tokens[of.first_row as usize] == PENDING;
-        for segment in batch.segments.iter().filter(fills).filter(pending) {
-            let (idx, end) = (RequestIdx(segment.request), segment.start as usize + 1);
-            let Some(active) = lifecycle.live(idx).filter(|active| active.tokens.len() >= end)
-            else {
-                continue;
-            };
-            if let Some(hashes) = &active.hashes {
-                let (root, blocks) = (hashes.root(), batch.blocks(segment));
-                contents.fill((end - 1, end), root, &active.tokens, blocks);
-            }
-        }
     }
 
     /// Adds a step collected at `now_ns` to the counters and to the step-time estimates.

@@ -72,7 +72,8 @@ impl Forward {
         let buffers = Buffers::new(device, &config, limits, &plans)?;
         let max = limits.requests * limits.blocks();
         let graphs = PARITIES * plans.decode_sizes.iter().len();
-        let kv = KvPool::sized(device, &config, tap_stage != DevicePtr::NULL, kv_blocks, max, graphs)?;
+        let kv =
+            KvPool::sized(device, &config, tap_stage != DevicePtr::NULL, kv_blocks, max, graphs)?;
         let elements = kv.blocks() as usize * kv.block_bytes() / 2;
         let pool_map = match is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)) {
             true => Some(launch::pool_map(kv.device_ptr(), elements, config.head_dim)?),

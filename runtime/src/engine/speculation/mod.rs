@@ -21,6 +21,8 @@ use continuation::Continuation;
 use row_times::RowTimes;
 
 use super::active::ActiveRequest;
+use super::in_flight::{InFlightStep, Sampling};
+use super::lifecycle::Lifecycle;
 use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
 
 /// Use of speculation.
@@ -84,14 +86,50 @@ impl Speculation {
         })
     }
 
+    /// True if the next step is to be planned with the tokens of `step`, which is in flight: it has
+    /// draft tokens, or some that may follow its tokens are expected to gain more than the device
+    /// loses meanwhile.
+    pub(super) fn waits(&mut self, step: &InFlightStep, requests: &mut Lifecycle) -> bool {
+        if step.drafts() > 0 || self.always {
+            return !step.sampled.is_empty();
+        }
+        if !step.prefill.is_empty() {
+            return false;
+        }
+        let before = (step.rows, step.sampled.len() as f32);
+        let (mut rows, mut tokens) = before;
+        let free = self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS);
+        for &Sampling { idx, id, .. } in &step.sampled {
+            let max = (free + step.rows).saturating_sub(rows).min(BLOCK_TOKENS - 1);
+            let Some(active) = requests.get_mut(idx, id).filter(|_| max > 0) else { continue };
+            let Some(found) = Continuation::find(&active.request.expected, &active.tokens) else {
+                continue;
+            };
+            let (length, acceptance) = (found.occurrence.length, active.acceptance);
+            // The token in flight must be the first one: then the others may follow.
+            active.acceptance.guess = Some((length, found.first(&active.tokens)));
+            let first = acceptance.right(length);
+            let right = |at| acceptance.right(length + 1 + at) * if at == 0 { first } else { 1.0 };
+            let max = found.len(max + 1) - 1;
+            let (count, expected) = self.times.choose(rows, tokens, right, max);
+            (rows, tokens) = (rows + count, tokens + expected);
+        }
+        rows > before.0 && self.times.pays(before, (rows, tokens))
+    }
+
+    /// Records that a step which waited for tokens was launched `ns` after these were known.
+    pub(super) fn record_gap(&mut self, ns: u64) {
+        self.times.record_gap(ns);
+    }
+
     /// Begins a step with the rows of `plan`. Draft tokens take what they leave; none where a
-    /// prefill chunk fills the step.
-    pub(super) fn begin(&mut self, plan: &Plan) {
+    /// prefill chunk fills the step, and none where tokens are still in flight.
+    pub(super) fn begin(&mut self, plan: &Plan, is_in_flight: bool) {
         let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
         self.rows = plan.tokens() as usize;
         self.tokens = plan.rows.len() as f32;
         let free = self.max_rows.saturating_sub(self.rows).min(MAX_DRAFT_TOKENS);
-        self.left = if prefills && !self.always { 0 } else { free };
+        self.left = if is_in_flight || prefills && !self.always { 0 } else { free };
     }
 
     /// Appends draft tokens to those of `active`, if its `row` decodes. `room`: tokens for which
