@@ -206,13 +206,13 @@ pub struct EngineArgs {
     /// back) or auto (the cheaper of the two; on the CPU always recompute)
     #[arg(long, global = true, value_name = "NAME", default_value = "auto", value_parser = preemption)]
     pub(crate) preemption: Preemption,
-    /// Compute every prompt whole: requests that begin alike share no KV blocks. On the CPU they do
-    /// by default; a GPU has no such cache yet
+    /// Compute every prompt whole: requests that begin alike share no KV blocks, which they do by
+    /// default
     #[arg(long, global = true)]
     pub(crate) no_prefix_cache: bool,
     /// Tokens proposed in advance and verified, which change no answer: auto (those that repeat the
     /// prompt or the answer, where they pay), off, ngram (always) or draft:PATH (those of a smaller
-    /// model of the same vocabulary, where they pay). A GPU has none yet
+    /// model of the same vocabulary, where they pay; CPU)
     #[arg(long, global = true, value_name = "MODE", default_value = "auto")]
     pub(crate) speculate: SpeculateArg,
     /// GPU: most host memory for swapped KV blocks, GiB; 0 for none

@@ -65,6 +65,7 @@ impl Runner {
             probe: None,
             probe_threads: settings.probe_threads,
             shares_blocks: false,
+            max_drafts: 0,
             checksums: false,
         };
         let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})

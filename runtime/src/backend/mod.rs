@@ -47,8 +47,8 @@ pub trait Backend: Send {
     /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
 
-    /// True if segments may have draft tokens ([`Segment::drafts`]). Needs [`Backend::ahead`]
-    /// 0: the next step is planned with the tokens of this one.
+    /// True if segments may have draft tokens ([`Segment::drafts`]). A step with some is collected
+    /// before the next one is launched, which is planned with its tokens.
     fn takes_drafts(&self) -> bool {
         false
     }

@@ -16,6 +16,9 @@ pub struct TapRow {
     pub generation: u32,
     /// Output tokens fed so far; 0 for the mean over the prompt.
     pub generated: u32,
+    /// True for the row of a draft token: no prediction of the step is published before it is known
+    /// whether the token is right.
+    pub is_draft: bool,
 }
 
 /// A run of prompt rows whose activations add to the mean over the prompt.
@@ -46,8 +49,6 @@ pub struct TapPlan {
     pub singles: Vec<(u32, u32)>,
     /// `[segments of the batch]`.
     pub keys: Vec<RequestKey>,
-    /// Draft tokens among the rows: no prediction is published before they are verified.
-    pub drafts: u32,
 }
 
 /// Properties of a request that [`TapPlan::fill`] needs.
@@ -68,7 +69,6 @@ impl TapPlan {
             means: Vec::with_capacity(segments),
             singles: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             keys: Vec::with_capacity(segments),
-            drafts: 0,
         }
     }
 
@@ -79,13 +79,15 @@ impl TapPlan {
         self.means.clear();
         self.singles.clear();
         self.keys.clear();
-        self.drafts = 0;
         for segment in &batch.segments {
             let key = key(segment.request);
             self.keys.push(key);
             let RequestKey { generation, prompt_len } = key;
             let end = segment.start + segment.len;
-            let staged = |generated| TapRow { request: segment.request, generation, generated };
+            let staged = |generated, is_draft| {
+                let request = segment.request;
+                TapRow { request, generation, generated, is_draft }
+            };
             if segment.start < prompt_len {
                 let complete = end >= prompt_len;
                 self.means.push(PromptRun {
@@ -97,17 +99,16 @@ impl TapPlan {
                     stage_row: complete.then_some(self.rows.len() as u32),
                 });
                 if complete {
-                    self.rows.push(staged(0));
+                    self.rows.push(staged(0, false));
                 }
             }
             if end > prompt_len {
                 let rows = segment.sampled_rows();
                 for (after, row) in (0..rows.len() as u32).rev().zip(rows) {
                     self.singles.push((row, self.rows.len() as u32));
-                    self.rows.push(staged(end - prompt_len - after));
+                    self.rows.push(staged(end - prompt_len - after, after < segment.drafts));
                 }
             }
-            self.drafts += segment.drafts;
         }
     }
 

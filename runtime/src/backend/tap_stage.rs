@@ -123,7 +123,7 @@ impl TapStage {
 
     /// True if predictions from the step's rows must wait for [`TapStage::verify`].
     pub fn has_drafts(&self) -> bool {
-        !self.drafts.is_empty()
+        self.rows.iter().any(|row| row.is_draft)
     }
 
     /// Drops the draft rows that `is_accepted` rejects; once, after the step's tokens are

@@ -6,6 +6,7 @@ use super::error::CudaError;
 use super::error::driver_error;
 use super::kv::KvPool;
 use super::launch;
+use super::options::CudaOptions;
 use super::queue::has_run;
 use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase, TapConfig};
 use super::swap::{Swap, SwapOptions};
@@ -18,7 +19,6 @@ use crate::model::Model;
 use cudarc::driver::CudaEvent;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trail_probe::Weights;
 use trail_ptx::DevicePtr;
 use trail_scheduler::Copies;
 
@@ -30,55 +30,6 @@ const SPINS: u32 = 1000;
 const MAX_BLOCKS: usize = i32::MAX as usize;
 /// Steps that may be in flight.
 const STEPS: usize = 2;
-
-/// Configuration of a CUDA backend.
-#[derive(Clone)]
-pub struct CudaOptions {
-    /// The device's number.
-    pub ordinal: usize,
-    /// Most rows (tokens) of a batch.
-    pub max_rows: usize,
-    /// Most segments of a batch.
-    pub max_segments: usize,
-    /// Most requests in the engine: request indices are below it.
-    pub max_requests: usize,
-    /// Longest context, tokens.
-    pub max_context: usize,
-    /// KV blocks; `None`: as many as there is room for.
-    pub kv_blocks: Option<usize>,
-    /// Pinned host memory for swapped KV blocks, bytes; 0: none.
-    pub host_kv_bytes: usize,
-    /// Replay captured graphs for decode steps.
-    pub graphs: bool,
-    /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
-    /// bits.
-    pub megakernel: bool,
-    /// On Hopper: products, and attention of prompts, by kernels with TMA and wgmma, which ran on
-    /// the emulator alone so far. Products of up to 32 rows have the bits of the portable
-    /// kernels.
-    pub hopper_products: bool,
-    /// Of these, products of more than 128 rows in clusters of blocks.
-    pub hopper_clusters: bool,
-    /// Let several blocks share a long context of a short prompt chunk (split-KV); ran on the
-    /// emulator alone so far.
-    pub split_prefill: bool,
-    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
-    /// same bits; ran on the emulator alone so far.
-    pub sampler_teams: bool,
-    /// The layer (0-based) whose output rows are tapped; `None`: no tap.
-    pub tap_layer: Option<usize>,
-    /// Destination of tapped rows.
-    pub tap: TapMode,
-    /// The probe's weights, for [`TapMode::Gpu`].
-    pub probe: Option<Arc<Weights>>,
-    /// Threads that wait for tapped rows and predict from them.
-    pub probe_threads: usize,
-    /// True if requests share KV blocks: then the sums of tapped activations are made for each
-    /// block, of prompts and outputs.
-    pub shares_blocks: bool,
-    /// Compare each swapped block's checksum when it comes back.
-    pub checksums: bool,
-}
 
 /// A step that was launched and not collected.
 struct Pending {
@@ -103,6 +54,7 @@ pub struct CudaBackend {
     /// The last step that was launched, and that was collected.
     launched: u64,
     collected: u64,
+    takes_drafts: bool,
     /// From a step's plan to its launch.
     host: Duration,
     name: String,
@@ -129,6 +81,7 @@ impl CudaBackend {
             limits: StepLimits {
                 rows: options.max_rows,
                 segments: options.max_segments,
+                drafts: options.max_drafts,
                 requests: options.max_requests,
                 context: options.max_context,
             },
@@ -168,11 +121,11 @@ impl CudaBackend {
             _ => None,
         };
         let pending = || {
-            let sampled_rows = Vec::with_capacity(options.max_segments);
+            let sampled_rows = Vec::with_capacity(options.max_segments + options.max_drafts);
             Ok::<_, CudaError>(Pending { number: 0, sampled_rows, end: executor.device.event()? })
         };
         let pending = [pending()?, pending()?];
-        let (launched, collected) = (0, 0);
+        let (launched, collected, takes_drafts) = (0, 0, options.max_drafts > 0);
         Ok(CudaBackend {
             threads,
             receiver,
@@ -182,6 +135,7 @@ impl CudaBackend {
             pending,
             launched,
             collected,
+            takes_drafts,
             host: Duration::ZERO,
             name,
         })
@@ -217,6 +171,11 @@ impl CudaBackend {
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.executor.device
+    }
+
+    /// Steps so far that were replayed graphs.
+    pub fn replayed_steps(&self) -> u64 {
+        self.executor.replayed()
     }
 
     /// Steps whose tapped rows were overwritten before a prediction was made from them.
@@ -284,12 +243,17 @@ impl CudaBackend {
                 std::thread::yield_now();
             }
         }
+        let first = sampled.len();
         for &row in &pending.sampled_rows {
             let row = self.wait(number, || self.executor.results().take(number, row as usize))?;
             sampled.push(launch::sampled(&row));
         }
         self.collected = number;
-        Ok(())
+        // A step with draft tokens is collected before the next one is written.
+        match self.launched == number {
+            true => self.executor.add_accepted(&sampled[first..]),
+            false => Ok(()),
+        }
     }
 
     /// Polls `look` until it finds something. A device that has stopped, or that has ended its work
@@ -322,6 +286,10 @@ impl CudaBackend {
 impl Backend for CudaBackend {
     fn ahead(&self) -> usize {
         STEPS - 1
+    }
+
+    fn takes_drafts(&self) -> bool {
+        self.takes_drafts
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {

@@ -14,6 +14,7 @@ mod device;
 mod error;
 mod graphs;
 pub mod inventory;
+mod options;
 mod sample_results;
 #[cfg_attr(not(feature = "low-level"), allow(unreachable_pub))]
 mod step;
@@ -67,7 +68,7 @@ mod swap;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the low-level face is off")]
 mod weights;
 
-pub use backend::{CudaBackend, CudaOptions};
+pub use backend::CudaBackend;
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use tap::TapMode;
 pub use trace::{Anchor, StepTimes, TapTimes};
@@ -85,3 +86,4 @@ mod low_level {
 }
 #[cfg(feature = "low-level")]
 pub use low_level::*;
+pub use options::CudaOptions;

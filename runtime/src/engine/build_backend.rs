@@ -9,7 +9,8 @@ use trail_scheduler::Preemption;
 use super::config::{BuildError, EngineConfig};
 use super::device::{ComputeDevice, CpuSettings, ProbeDevice};
 use super::length_probe::LengthProbe;
-use crate::backend::{Backend, HiddenSink, Progress, RowSink};
+use super::speculation::Speculate;
+use crate::backend::{Backend, HiddenSink, MAX_DRAFT_TOKENS, Progress, RowSink};
 use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
 use crate::model::{Dtype, Model, ModelConfig};
@@ -150,6 +151,7 @@ impl EngineConfig {
             probe: probe.map(|parts| parts.weights.clone()),
             probe_threads: settings.probe_threads,
             shares_blocks: !self.no_prefix_cache,
+            max_drafts: if matches!(self.speculate, Speculate::Off) { 0 } else { MAX_DRAFT_TOKENS },
             checksums: settings.checksums,
         })
     }

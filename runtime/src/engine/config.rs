@@ -92,10 +92,10 @@ pub struct EngineConfig {
     /// bf16 on a GPU, which has no other.
     pub kv_dtype: Option<Dtype>,
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
-    /// those of ended requests are kept for later ones. The CPU backend alone has it.
+    /// those of ended requests are kept for later ones.
     pub no_prefix_cache: bool,
-    /// Use of speculation. The CPU backend alone has it, and none by a simulated clock. The KV of a
-    /// draft model counts in the default of [`EngineConfig::kv_blocks`].
+    /// Use of speculation; none by a simulated clock. The KV of a draft model, which the CPU backend
+    /// alone has, counts in the default of [`EngineConfig::kv_blocks`].
     pub speculate: Speculate,
     /// The hasher of blocks, for tests.
     #[cfg(test)]

@@ -235,14 +235,22 @@ impl RowSink for LengthProbe {
             return;
         }
         self.tasks.offer(self.head.tasks(rows));
-        // Until the thread with the last task has published; never, if that thread panicked.
-        while self.run_task() || !(self.is_done(step) || self.is_broken()) {
+        // Until the thread with the last task has published, or has left that to `verify`; never,
+        // if that thread panicked.
+        let is_over = || self.is_done(step) || self.computed.load(Ordering::Acquire) >= step;
+        while self.run_task() || !(is_over() || self.is_broken()) {
             std::hint::spin_loop();
         }
     }
 
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begun = Instant::now();
+        if rows.iter().any(|row| row.is_draft) {
+            self.stage.write().expect("no task panicked").fill(step, rows, std::iter::empty());
+            let mut posteriors = self.posteriors.lock().expect("no task panicked");
+            posteriors.probabilities[..probabilities.len()].copy_from_slice(probabilities);
+            return self.computed.store(step, Ordering::Release);
+        }
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
         self.publish(&mut posteriors, begun, step, rows, Some(probabilities), |_| true);
     }

@@ -245,6 +245,12 @@ impl Lifecycle {
         }
     }
 
+    /// Requests of the collected step whose logits were not finite.
+    pub(super) fn damaged(&self) -> impl Iterator<Item = RequestIdx> {
+        let ended = self.ended.iter().filter(|(_, reason)| *reason == FinishReason::Error);
+        ended.map(|&(idx, _)| idx)
+    }
+
     /// Ends the requests that [`Lifecycle::send_tokens`] found complete.
     pub(super) fn finish_ended(&mut self, scheduler: &mut LoggedScheduler, swaps: &mut Swaps) {
         while let Some((idx, reason)) = self.ended.pop() {

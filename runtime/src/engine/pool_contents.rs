@@ -66,8 +66,15 @@ impl PoolContents {
     }
 
     /// Records the content of the blocks that rows of `batch` fill whose tokens came after its
-    /// launch.
-    pub(super) fn record_late(&mut self, batch: &Batch, lifecycle: &Lifecycle) {
+    /// launch, and that of requests whose logits are not finite as unknown: a device's attention may
+    /// have brought that to earlier rows.
+    pub(super) fn record_late(
+        &mut self,
+        batch: &Batch,
+        scheduler: &Scheduler,
+        lifecycle: &Lifecycle,
+    ) {
+        lifecycle.damaged().for_each(|idx| self.device.spoil(scheduler.blocks(idx)));
         let fills = |of: &&Segment| (of.start as usize + 1).is_multiple_of(BLOCK_TOKENS);
         let pending = |of: &&Segment| batch.tokens[of.first_row as usize] == PENDING;
         for segment in batch.segments.iter().filter(fills).filter(pending) {
@@ -122,6 +129,15 @@ impl BlockContents {
         }
     }
 
+    /// Lets `blocks` be those of no sequence: their KV may be damaged.
+    fn spoil(&mut self, blocks: &[u32]) {
+        for &block in blocks {
+            let content = &mut self.0[block as usize];
+            content.tokens.fill(u32::MAX);
+            content.fills += 1;
+        }
+    }
+
     /// True if the first `count` of `blocks` have the first tokens of a sequence, and were filled
     /// one after the other: then their KV is that of the sequence.
     pub(super) fn have(
@@ -169,6 +185,8 @@ mod tests {
         assert!(!have(&contents, 2, root, &[2, 4]));
         // Filled again, a block is no longer the one that others followed on.
         contents.fill((0, 16), root, &tokens, &[2]);
-        assert!(!have(&contents, 2, root, &[2, 0]));
+        assert!(!have(&contents, 2, root, &[2, 0]) && have(&contents, 1, root, &[2]));
+        contents.spoil(&[2]);
+        assert!(!have(&contents, 1, root, &[2]));
     }
 }

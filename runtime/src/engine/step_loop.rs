@@ -12,7 +12,9 @@
 //!
 //! So the plan of n+1 knows the predictions of n, but not its tokens. A request that turns out to
 //! have ended in n has a surplus row in n+1, whose token is dropped. Its blocks may be reused at
-//! once: the new owner's writes follow in stream order.
+//! once: the new owner's writes follow in stream order. Draft tokens follow known tokens: where they
+//! are expected to pay, and after a step that has some, the step in flight is collected before the
+//! next one is planned.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,7 +81,13 @@ impl StepLoop {
     /// One iteration: predictions in, requests in and out, plan, launch, collect the step before. A
     /// backend that completes a step at launch has it collected at once.
     pub(super) fn step(&mut self) -> Result<StepOutcome, Fault> {
+        let waits = self.waits_for_tokens();
         self.await_predictions()?;
+        if waits {
+            self.is_in_flight = false;
+            self.collect(self.step)?;
+        }
+        let known_ns = self.clock.now_ns();
         let begin = self.observer.begin();
         if !self.admit_and_retire()? && self.is_transferring {
             // Planning again would give the same plan and wrongly count skipped requests.
@@ -88,6 +96,10 @@ impl StepLoop {
         self.plan()?;
         self.observer.end(LoopPhase::Plan, self.step + 1, begin);
         let launched = self.launch()?;
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| waits && launched) {
+            let begin_ns = self.in_flight[(self.step % 2) as usize].begin_ns;
+            speculation.record_gap(begin_ns.saturating_sub(known_ns));
+        }
         let in_flight = std::mem::replace(&mut self.is_in_flight, launched);
         if self.backend.ahead() == 0 && launched {
             self.is_in_flight = false;
@@ -95,12 +107,23 @@ impl StepLoop {
         } else if in_flight {
             self.collect(self.step - u64::from(launched))?;
         }
-        self.is_transferring = !launched && !in_flight && self.scheduler.moving() > 0;
-        Ok(match (launched || in_flight, self.is_transferring) {
+        let ran = launched || in_flight || waits;
+        self.is_transferring = !ran && self.scheduler.moving() > 0;
+        Ok(match (ran, self.is_transferring) {
             (true, _) => StepOutcome::Ran,
             (false, true) => StepOutcome::Transferring,
             (false, false) => StepOutcome::Idle,
         })
+    }
+
+    /// True if the tokens of the step in flight must be known before the next one is planned.
+    fn waits_for_tokens(&mut self) -> bool {
+        let StepLoop { speculation, lifecycle, in_flight, .. } = self;
+        let in_flight = &in_flight[(self.step % 2) as usize];
+        let Some(speculation) = speculation.as_mut().filter(|_| self.is_in_flight) else {
+            return false;
+        };
+        speculation.waits(in_flight, lifecycle)
     }
 
     /// Waits for the predictions of the step in flight, at most until the next one must be planned,
@@ -108,13 +131,15 @@ impl StepLoop {
     fn await_predictions(&mut self) -> Result<(), Fault> {
         let (begin, step) = (self.observer.begin(), self.step);
         let in_flight = &self.in_flight[(step % 2) as usize];
-        if self.is_in_flight {
+        // Those of a step with draft tokens come when its tokens are known.
+        let awaits = self.is_in_flight && in_flight.drafts() == 0;
+        if awaits {
             let deadline_ns = self.step_times.deadline_ns(in_flight.rows);
             self.predictions.wait(step, in_flight, deadline_ns, &*self.clock);
         }
         self.predictions.check()?;
         self.predictions.observe_preempted(&mut self.lifecycle, &mut self.scheduler);
-        if self.is_in_flight {
+        if awaits {
             self.observe(step);
             self.observer.end(LoopPhase::AwaitPredictions, step, begin);
         }
@@ -164,7 +189,12 @@ impl StepLoop {
         }
         if let Some(speculation) = speculation {
             let model = self.backend.draft_model();
-            speculation.propose(PlannedStep { scheduler, lifecycle, model });
+            speculation.propose(PlannedStep {
+                scheduler,
+                lifecycle,
+                is_in_flight: self.is_in_flight,
+                model,
+            });
         }
         self.fill_batch();
         Ok(())
@@ -299,7 +329,7 @@ impl StepLoop {
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
         if let Some(contents) = &mut self.block_contents {
-            contents.record_late(&self.batch, lifecycle);
+            contents.record_late(&self.batch, scheduler, lifecycle);
         }
         self.predictions.verify(step, &in_flight[index], scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
@@ -307,7 +337,7 @@ impl StepLoop {
             let slack = now.saturating_duration_since(predicted.published);
             self.counters.count_slack(slack.as_micros() as u32);
         }
-        if self.backend.ahead() == 0 {
+        if self.backend.ahead() == 0 || self.in_flight[index].drafts() > 0 {
             self.observe(step);
         }
         // First, as the log's reader takes the tokens of a step before the ends that they bring.

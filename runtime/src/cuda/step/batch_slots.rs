@@ -93,7 +93,11 @@ impl BatchSlots {
                 slot.reset();
                 (slot.request, slot.step) = (segment.request, step);
             }
-            self.slots[assigned.batch_idx as usize].end = segment.start + segment.len;
+            // After draft tokens the request goes on where they are right, and its token counts are
+            // not those that the sampler left.
+            let end = segment.start + segment.len;
+            self.slots[assigned.batch_idx as usize].end =
+                if segment.drafts > 0 { NONE } else { end };
         }
     }
 

@@ -27,7 +27,8 @@ pub(super) struct Buffers {
     pub(super) logits: DeviceBuffer,
     /// Turns per token of each rotation `[head_dim / 2]` u64.
     pub(super) rope_freqs: DeviceBuffer,
-    /// Last token of the request in each batch slot `[batch slots]` i32.
+    /// Last token of the request in each batch slot, then of each draft token's row
+    /// `[batch slots + drafts]` i32.
     pub(super) last: DeviceBuffer,
     /// Of the products and of decode attention: see [`super::plans::Workspaces`].
     pub(super) partials: DeviceBuffer,
@@ -70,7 +71,7 @@ impl Buffers {
             inner: zeros(rows * inner * 2, ROWS)?,
             logits: zeros(plans.sampled_rows.last() * stride * 4, "logits")?,
             rope_freqs: device.upload(&rope_freqs(&config.inverse_frequencies()), "rotations")?,
-            last: zeros(limits.segments * 4, WORK)?,
+            last: zeros((limits.segments + limits.drafts) * 4, WORK)?,
             partials: zeros(needed.partials * 4, WORK)?,
             tile_counters: zeros(needed.tile_counters * 4, WORK)?,
             partial_out: zeros(needed.partial_out * 4, WORK)?,

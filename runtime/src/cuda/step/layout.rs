@@ -20,6 +20,8 @@ pub struct StepLimits {
     pub rows: usize,
     /// Segments of a batch, and so batch slots.
     pub segments: usize,
+    /// Draft tokens of a batch.
+    pub drafts: usize,
     /// Requests in the engine: request indices are below it.
     pub requests: usize,
     /// Tokens of a request.
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn arrays_follow_each_other_aligned() {
-        let limits = StepLimits { rows: 37, segments: 5, requests: 9, context: 100 };
+        let limits = StepLimits { rows: 37, segments: 5, drafts: 0, requests: 9, context: 100 };
         let layout = Layout::new(&limits, 64, 8, 11);
         let firsts = [
             layout.number,

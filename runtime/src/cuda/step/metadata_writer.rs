@@ -6,7 +6,7 @@
 use super::batch_slots::{Assignment, BatchSlots};
 use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
-use super::sampling_params::RowSamplings;
+use super::sampling_params::{RowSamplings, SampledRow};
 use super::shape::StepShape;
 use super::staged::{DeviceRows, Staged};
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
@@ -17,6 +17,8 @@ use crate::cuda::step_metadata::StepMetadata;
 pub(super) struct MetadataWriter {
     pub(super) layout: Layout,
     group: usize,
+    /// Batch slots: the places of draft tokens follow them.
+    num_slots: u32,
     /// True if a layer is tapped.
     taps: bool,
     slots: BatchSlots,
@@ -48,6 +50,7 @@ impl MetadataWriter {
         MetadataWriter {
             layout,
             group: plans.heads.group,
+            num_slots: limits.segments as u32,
             taps: tap.is_some(),
             slots: BatchSlots::new(limits.segments, limits.requests),
             assigned: Vec::with_capacity(limits.segments),
@@ -56,16 +59,27 @@ impl MetadataWriter {
             unplaced: Vec::with_capacity(limits.segments),
             prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
-            samplings: RowSamplings::new(layout, sampled_rows, limits.segments),
-            staged: Staged::new(layout, tap.unwrap_or(false), rows, 2 * limits.segments),
+            samplings: RowSamplings::new(layout, sampled_rows),
+            staged: Staged::new(layout, tap.unwrap_or(false), rows, limits),
         }
     }
 
-    /// Segments whose request has just got its batch slot: the request index and the batch_idx.
-    pub(super) fn fresh<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (u32, u32)> + 'a {
+    /// Rows of token counts to write: those of requests that have just got their batch slot, and
+    /// those of draft tokens. The request index, the row, and the last tokens that it leaves out.
+    pub(super) fn fresh<'a>(
+        &'a self,
+        batch: &'a Batch,
+    ) -> impl Iterator<Item = (u32, u32, usize)> + 'a {
         let both = batch.segments.iter().zip(&self.assigned);
-        both.filter(|(_, assigned)| assigned.is_new)
-            .map(|(segment, assigned)| (segment.request, assigned.batch_idx))
+        let mut next_draft = self.num_slots;
+        both.flat_map(move |(segment, assigned)| {
+            let (request, drafts) = (segment.request, segment.drafts);
+            let first_draft = next_draft;
+            next_draft += drafts;
+            let own = assigned.is_new.then_some((request, assigned.batch_idx, drafts as usize));
+            let of_draft = move |at| (request, first_draft + at, (drafts - 1 - at) as usize);
+            own.into_iter().chain((0..drafts).map(of_draft))
+        })
     }
 
     /// Writes `step` into `metadata`.
@@ -250,7 +264,7 @@ impl MetadataWriter {
         }
     }
 
-    /// Writes the sampling parameters of each segment that needs logits. A decode row has the same
+    /// Writes the sampling parameters of each row that needs logits. A decode row has the same
     /// index among the rows of logits.
     fn write_sampled(
         &mut self,
@@ -261,24 +275,28 @@ impl MetadataWriter {
     ) -> Option<usize> {
         let batch = step.batch;
         self.samplings.begin();
-        let mut next = decode_rows;
+        let (mut next, mut next_draft) = (decode_rows, self.num_slots);
         for (segment, assigned) in batch.segments.iter().zip(&self.assigned) {
-            let last = (segment.first_row + segment.len - 1) as usize;
-            let row = self.device_row[last] as usize;
-            let index = if segment.len == 1 { row } else { next };
-            if segment.logits {
+            if segment.len == 1 && !segment.logits {
+                let row = self.device_row[segment.first_row as usize];
+                self.samplings.skip(row as usize, metadata);
+            }
+            for from in segment.sampled_rows() {
+                let is_draft = from + segment.drafts >= segment.first_row + segment.len;
+                let row = self.device_row[from as usize];
+                let index = if segment.len == 1 { row as usize } else { next };
                 next += usize::from(segment.len > 1);
                 let generation = self.slots.get_mut(assigned.batch_idx).generation;
-                self.samplings.write(
+                let sampled = SampledRow {
                     index,
                     row,
-                    segment,
-                    (assigned.batch_idx, generation),
-                    step.sampling,
-                    metadata,
-                );
-            } else if segment.len == 1 {
-                self.samplings.skip(index, metadata);
+                    request: segment.request,
+                    position: batch.positions[from as usize] + 1,
+                    place: if is_draft { next_draft } else { assigned.batch_idx },
+                    generation: (!is_draft).then_some(generation),
+                };
+                next_draft += u32::from(is_draft);
+                self.samplings.write(sampled, step.sampling, metadata);
             }
         }
         if self.samplings.sampled_rows().is_empty() {

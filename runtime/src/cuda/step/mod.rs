@@ -4,6 +4,7 @@
 
 mod batch_slots;
 mod buffers;
+mod drafts;
 mod forward;
 mod launches;
 mod layout;
@@ -32,7 +33,7 @@ use super::step_metadata::StepMetadata;
 use super::tap::Ring;
 use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
-use crate::backend::{BLOCK_TOKENS, Progress, Step, TapRow};
+use crate::backend::{BLOCK_TOKENS, Progress, Sampled, SamplingInput, Step, TapRow};
 use crate::model::ModelConfig;
 use launches::{Launches, LaunchesParts};
 use metadata_writer::MetadataWriter;
@@ -64,6 +65,8 @@ pub(in crate::cuda) struct Executor {
     writer: MetadataWriter,
     metadata: StepMetadata,
     launches: Launches,
+    /// Steps that were replayed graphs, or their first half.
+    replayed: u64,
 }
 
 /// Everything that an executor is built from.
@@ -117,6 +120,7 @@ impl Executor {
             plans,
             writer,
             metadata,
+            replayed: 0,
         })
     }
 
@@ -182,9 +186,11 @@ impl Executor {
         let Launches { sampler, compute, .. } = &mut self.launches;
         let token_counts = &mut sampler.token_counts;
         token_counts.begin(shape.parity);
-        for (request, batch_idx) in self.writer.fresh(step.batch) {
+        for (request, place, unknown) in self.writer.fresh(step.batch) {
             let input = step.sampling.of(request);
-            token_counts.add(compute, batch_idx, &input)?;
+            let known = input.generated.len().saturating_sub(unknown);
+            let input = SamplingInput { generated: &input.generated[..known], ..input };
+            token_counts.add(compute, place, &input)?;
         }
         Ok(WrittenStep { shape })
     }
@@ -204,9 +210,17 @@ impl Executor {
         // Graphs record no timing events.
         let size = shape.decode.filter(|_| shape.is_plain && !launches.tracer.is_on());
         match size.and_then(|size| self.graphs.get([size, shape.parity], phase)) {
-            Some(graph) => graph.launch(&launches.compute),
+            Some(graph) => {
+                self.replayed += u64::from(phase != StepPhase::Upper);
+                graph.launch(&launches.compute)
+            }
             None => launches.issue(&self.metadata, shape, phase),
         }
+    }
+
+    /// Steps that were replayed graphs.
+    pub(in crate::cuda) fn replayed(&self) -> u64 {
+        self.replayed
     }
 
     /// Traces the steps that follow; see [`Trace`].
@@ -227,6 +241,14 @@ impl Executor {
     /// Tapped rows of the step that was written last, in order of the stage's rows.
     pub(in crate::cuda) fn staged(&self) -> &[TapRow] {
         self.writer.staged.rows()
+    }
+
+    /// Adds the tapped rows of draft tokens that turned out right to the sums of their blocks.
+    /// `results`: of the step that was written last.
+    pub(in crate::cuda) fn add_accepted(&mut self, results: &[Sampled]) -> Result<(), CudaError> {
+        let Launches { tap, forward, compute, .. } = &mut self.launches;
+        let Some(tap) = tap else { return Ok(()) };
+        tap.add_kept(compute, &forward.kv, self.writer.staged.drafts.accepted(results))
     }
 
     /// The tap's ring, and whether probabilities come through it.

@@ -110,7 +110,7 @@ impl Plans {
             kernels.megakernel.then(portable).and_then(|of| megakernel(chip, &of, decode))
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
-        let sampled_rows = decode_sizes.clone();
+        let sampled_rows = decode_sizes.extended(limits.segments + limits.drafts);
         let plans_of = |rows| SampledPlans::new(chip, config, kernels, rows);
         let sampled = sampled_rows.iter().map(plans_of).collect();
         let hopper = kernels.hopper_products.then_some(*chip);
@@ -273,7 +273,8 @@ mod tests {
     #[test]
     fn the_largest_step_has_plans_and_tiles() {
         let config = ModelConfig::named("llama3-8b").unwrap();
-        let limits = StepLimits { rows: 2048, segments: 200, requests: 1000, context: 8192 };
+        let limits =
+            StepLimits { rows: 2048, segments: 200, drafts: 32, requests: 1000, context: 8192 };
         let all = KernelOptions {
             hopper_products: true,
             hopper_clusters: true,
@@ -284,7 +285,7 @@ mod tests {
         let in_clusters = |plan: &GemmPlan| plan.launch.kernel.contains("_cluster_");
         for chip in [Chip::A100, Chip::H200] {
             let plans = Plans::new(&chip, &config, &limits, all);
-            assert_eq!(plans.decode_sizes.last(), 200);
+            assert_eq!((plans.decode_sizes.last(), plans.sampled_rows.last()), (200, 232));
             let worst = plans.decode_sizes.at(plans.decode_sizes.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
             assert_eq!(plans.layer.len(), plans.rows.iter().len());

@@ -2,7 +2,7 @@
 //! only the position changes.
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
-use crate::backend::{SamplingInputs, Segment};
+use crate::backend::SamplingInputs;
 use crate::cuda::launch::row_sampling;
 use crate::cuda::plain;
 use crate::cuda::step_metadata::StepMetadata;
@@ -12,22 +12,37 @@ use trail_ptx::params::RowSampling;
 const POSITION: usize = offset_of!(RowSampling, position) / 4;
 const ROW: usize = offset_of!(RowSampling, row) / 4;
 
-/// A `batch_idx` and the generation of its slot.
-type SlotGeneration = (u32, u32);
+/// A row whose logits are sampled.
+#[derive(Clone, Copy)]
+pub(super) struct SampledRow {
+    /// Row of the logits.
+    pub(super) index: usize,
+    /// Row on the device.
+    pub(super) row: u32,
+    /// Index of the request.
+    pub(super) request: u32,
+    /// Position of the token that is chosen.
+    pub(super) position: u32,
+    /// Place of its chosen token, and of its token counts: the request's batch slot, or beyond all
+    /// slots that of a draft token.
+    pub(super) place: u32,
+    /// Generation of the slot; `None` for a draft token.
+    pub(super) generation: Option<u32>,
+}
 
 /// Sampling parameters by row of the logits.
 pub(super) struct RowSamplings {
     layout: Layout,
     /// By row of the logits: the request whose parameters the metadata has there.
-    written: Box<[Option<SlotGeneration>]>,
+    written: Box<[Option<(u32, u32)>]>,
     /// Rows of the logits that this step samples, in order of segments.
     sampled_rows: Vec<u32>,
 }
 
 impl RowSamplings {
-    pub(super) fn new(layout: Layout, rows: usize, segments: usize) -> RowSamplings {
+    pub(super) fn new(layout: Layout, rows: usize) -> RowSamplings {
         let written = vec![None; rows].into();
-        RowSamplings { layout, written, sampled_rows: Vec::with_capacity(segments) }
+        RowSamplings { layout, written, sampled_rows: Vec::with_capacity(rows) }
     }
 
     pub(super) fn begin(&mut self) {
@@ -39,27 +54,25 @@ impl RowSamplings {
         &self.sampled_rows
     }
 
-    /// Row `index` of the logits is that of device row `row`, the last of `segment`.
+    /// Writes the parameters of `sampled`.
     pub(super) fn write(
         &mut self,
-        index: usize,
-        row: usize,
-        segment: &Segment,
-        owner: SlotGeneration,
+        sampled: SampledRow,
         sampling: &dyn SamplingInputs,
         metadata: &mut StepMetadata,
     ) {
+        let SampledRow { index, row, request, position, place, generation } = sampled;
         self.sampled_rows.push(index as u32);
-        metadata.set(self.layout.logits_row + index, row as u32);
+        metadata.set(self.layout.logits_row + index, row);
         let first = self.layout.sampling + index * SAMPLING_WORDS;
-        let position = segment.start + segment.len;
-        if self.written[index] == Some(owner) {
+        let owner = generation.map(|generation| (place, generation));
+        if owner.is_some() && self.written[index] == owner {
             metadata.set(first + POSITION, position);
             metadata.set(first + ROW, index as u32);
             return;
         }
-        let params = sampling.of(segment.request).params;
-        let batch_idx = owner.0 as i32;
+        let params = sampling.of(request).params;
+        let batch_idx = place as i32;
         let row = RowSampling {
             row: index as i32,
             token_counts_row: if params.has_penalties() { batch_idx } else { -1 },
@@ -68,7 +81,7 @@ impl RowSamplings {
             ..row_sampling(params)
         };
         metadata.set_all(first, &words(&row));
-        self.written[index] = Some(owner);
+        self.written[index] = owner;
     }
 
     /// Row `index` of the logits is not sampled.

@@ -16,6 +16,13 @@ impl Sizes {
         Sizes(all.chain([max]).collect())
     }
 
+    /// These sizes, with the same indices, and further ones up to `max`.
+    pub(super) fn extended(&self, max: usize) -> Sizes {
+        let more = Sizes::up_to(max.max(self.last()));
+        let further = more.iter().filter(|&size| size > self.last());
+        Sizes(self.iter().chain(further).collect())
+    }
+
     /// The index of the smallest size that holds `count`, at least 1 and at most the last.
     pub(super) fn index(&self, count: usize) -> usize {
         self.0.partition_point(|&size| size < count)
@@ -50,6 +57,11 @@ mod tests {
             let sizes = Sizes::up_to(max);
             assert_eq!(sizes.last(), max);
             assert!(sizes.0.is_sorted_by(|a, b| a < b), "{sizes:?}");
+            for more in [0, 1, 32] {
+                let extended = sizes.extended(max + more);
+                assert_eq!(extended.0[..sizes.0.len()], sizes.0[..]);
+                assert!(extended.last() == max + more && extended.0.is_sorted_by(|a, b| a < b));
+            }
             for count in 1..=max {
                 let size = sizes.at(sizes.index(count));
                 assert!(size >= count && size - count <= sizes.max_padding());

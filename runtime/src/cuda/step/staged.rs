@@ -1,9 +1,11 @@
-//! Which rows of a step are staged for the probe, in which order, and which are summed.
+//! Which rows of a step are staged for the probe, in which order, and which are summed: rows of
+//! draft tokens once they are known to be right.
 
 use super::batch_slots::Assignment;
-use super::layout::{Layout, NONE, SUM_WORDS};
+use super::drafts::Drafts;
+use super::layout::{Layout, NONE, SUM_WORDS, StepLimits};
 use super::shape::StepShape;
-use crate::backend::{Segment, Step, TapPlan, TapRow};
+use crate::backend::{Batch, Step, TapPlan, TapRow};
 use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
 
@@ -16,6 +18,13 @@ pub(super) struct Staged {
     tap_row: Box<[u32]>,
     /// The staged rows, in order.
     rows: Vec<TapRow>,
+    /// Draft tokens whose rows are kept.
+    pub(super) drafts: Drafts,
+}
+
+/// Most staged rows of a step. A segment can bring two rows: the prompt's mean, and its last row.
+pub(super) fn max_staged(limits: &StepLimits) -> usize {
+    2 * limits.segments + limits.drafts
 }
 
 /// Device rows of a step.
@@ -32,9 +41,20 @@ pub(super) struct DeviceRows<'a> {
 }
 
 impl Staged {
-    pub(super) fn new(layout: Layout, sums_outputs: bool, rows: usize, max: usize) -> Staged {
-        let tap_row = vec![NONE; rows].into();
-        Staged { layout, sums_outputs, tap_row, rows: Vec::with_capacity(max) }
+    /// For steps of up to `rows` device rows.
+    pub(super) fn new(
+        layout: Layout,
+        sums_outputs: bool,
+        rows: usize,
+        limits: &StepLimits,
+    ) -> Staged {
+        Staged {
+            layout,
+            sums_outputs,
+            tap_row: vec![NONE; rows].into(),
+            rows: Vec::with_capacity(max_staged(limits)),
+            drafts: Drafts::new(limits.drafts),
+        }
     }
 
     /// The staged rows, in order.
@@ -73,9 +93,10 @@ impl Staged {
             shape.staged = self.rows.len();
         }
         metadata.set_all(self.layout.tap_row, &self.tap_row[..rows.all]);
-        let sums = step.tap.map_or(0, |tap| {
-            self.write_sums(tap, &step.batch.segments, assigned, rows, shape, metadata)
-        });
+        self.drafts.begin();
+        let sums = step
+            .tap
+            .map_or(0, |tap| self.write_sums(tap, step.batch, assigned, rows, shape, metadata));
         // Graphs launch them in any case.
         let padding = if sums > 0 { rows.decode } else { 0 };
         for index in padding..rows.padded {
@@ -91,24 +112,25 @@ impl Staged {
     /// Writes the segments of the sums: decode rows at their device rows, then the others. Returns
     /// their number, 0 if nothing is summed.
     fn write_sums(
-        &self,
+        &mut self,
         tap: &TapPlan,
-        segments: &[Segment],
+        batch: &Batch,
         assigned: &[Assignment],
         rows: DeviceRows<'_>,
         shape: &mut StepShape,
         metadata: &mut StepMetadata,
     ) -> usize {
         let (mut next, mut means) = (rows.padded, tap.means.iter());
-        for ((segment, assigned), key) in segments.iter().zip(assigned).zip(&tap.keys) {
+        for ((segment, assigned), key) in batch.segments.iter().zip(assigned).zip(&tap.keys) {
             let first_row = rows.of[segment.first_row as usize] as usize;
             let index = if segment.len == 1 { first_row } else { next };
             next += usize::from(segment.len > 1);
             let in_prompt = segment.start < key.prompt_len;
             let mean = if in_prompt { means.next() } else { None };
-            let end = segment.start + segment.len;
+            let end = segment.start + segment.len - segment.drafts;
             let end = if self.sums_outputs { end } else { end.min(key.prompt_len) };
             let count = end.saturating_sub(segment.start) as usize;
+            let kept = if self.sums_outputs { segment.drafts as usize } else { 0 };
             let run = TapSegment {
                 first_row,
                 rows: count,
@@ -116,8 +138,12 @@ impl Staged {
                 first_position: segment.start as usize,
                 prompt: key.prompt_len as usize,
                 stage_row: mean.and_then(|mean| mean.stage_row).map(|row| row as usize),
-                ..TapSegment::default()
+                kept,
+                kept_row: self.drafts.kept(),
             };
+            if kept > 0 {
+                self.drafts.keep(batch, segment, &run);
+            }
             shape.sum_rows += count;
             self.write_sum(index, &run, metadata);
         }

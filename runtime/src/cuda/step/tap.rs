@@ -1,17 +1,18 @@
 //! The device's side of the tap: stage, sums, the side stream, and the probe where it runs there.
 
 use super::forward::Forward;
-use super::layout::{Addresses, StepLimits};
+use super::layout::{Addresses, SUM_WORDS, StepLimits};
 use super::phase::StepPhase;
 use super::plans::Plans;
 use super::shape::StepShape;
+use super::staged::max_staged;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::error::driver_error;
 use crate::cuda::kv::{KvPool, layer_stride};
 use crate::cuda::launch::Launch;
-use crate::cuda::memory::DeviceBuffer;
-use crate::cuda::plan::step;
+use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
+use crate::cuda::plan::step::{self, TapSegment};
 use crate::cuda::queue::Queue;
 use crate::cuda::tap::{Ring, Row, TapMode};
 use crate::cuda::trace::{TracePoint, Tracer};
@@ -47,6 +48,10 @@ pub(super) struct TapWork {
     end: CudaEvent,
     /// `[stage rows, d]` bf16.
     pub(super) stage: DeviceBuffer,
+    /// Rows of draft tokens `[drafts, d]` f32.
+    kept: DeviceBuffer,
+    /// Segments of those that turned out right `[drafts, SUM_WORDS]` i32.
+    accepted: PinnedBuffer,
     metadata: Addresses,
     /// Elements of a KV block before its sums.
     sums_offset: i64,
@@ -87,8 +92,7 @@ impl TapWork {
                 supported: format!("the layers of the model, 0 to {}", config.num_layers - 1),
             });
         }
-        // A segment can bring two rows: the prompt's mean, and its last row.
-        let rows = (2 * limits.segments).max(plans.decode_sizes.last());
+        let rows = max_staged(limits).max(plans.decode_sizes.last());
         let probe = match (mode, probe) {
             (TapMode::Gpu, Some(weights)) => Some(ProbeWork::new(device, weights, rows, d)?),
             (TapMode::Gpu, None) => {
@@ -109,6 +113,11 @@ impl TapWork {
             begin: device.event()?,
             end: device.event()?,
             stage: device.alloc_zeros(rows * d * 2, "tapped rows")?,
+            kept: device.alloc_zeros(limits.drafts.max(1) * d * 4, "rows of draft tokens")?,
+            accepted: device.alloc_pinned_zeros(
+                limits.drafts.max(1) * SUM_WORDS * 4,
+                "segments of draft tokens",
+            )?,
             metadata,
             sums_offset: (config.num_layers * layer_stride(config)) as i64,
             width: d,
@@ -163,11 +172,39 @@ impl TapWork {
         self.copy_tapped(&self.side, shape, tracer)
     }
 
+    /// Adds kept rows of draft tokens to the sums in the blocks of `kv`: `runs` of the last step, whose
+    /// tokens are known.
+    pub(super) fn add_kept(
+        &mut self,
+        compute: &Queue,
+        kv: &KvPool,
+        runs: impl Iterator<Item = TapSegment>,
+    ) -> Result<(), CudaError> {
+        let (mut count, mut rows) = (0, 0);
+        for run in runs.filter(|run| run.rows > 0) {
+            // The kernel that read them last ran before that step.
+            let words = run.encode().map(|word| word as u32);
+            self.accepted.write(4 * count * SUM_WORDS, &words);
+            (count, rows) = (count + 1, rows + run.rows);
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let plan = step::tap_mean(count, rows, self.width);
+        let params = TapMeanParams {
+            h: self.kept.device_ptr(),
+            segments: self.accepted.device_ptr(),
+            ..self.sums_params(kv)
+        };
+        compute.launch(&Launch { plan, params })
+    }
+
     /// The parameters of sums in the blocks of `kv`, without rows and segments.
     fn sums_params(&self, kv: &KvPool) -> TapMeanParams {
         TapMeanParams {
             block_table: self.metadata.table,
             pool: kv.device_ptr(),
+            kept: self.kept.device_ptr(),
             stage: self.stage.device_ptr(),
             block_stride: kv.block_stride(),
             sums_offset: self.sums_offset,

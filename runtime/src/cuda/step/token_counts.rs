@@ -1,6 +1,7 @@
 //! Token counts of requests with penalties: a row each, rewritten when such a request gets a batch
-//! slot. Afterwards the sampler counts each token that it samples. The tokens travel in pinned
-//! memory, as the lists of differences do.
+//! slot. Afterwards the sampler counts each token that it samples. Each draft token's row has counts
+//! of its own for a step, and those of its request are rewritten afterwards. The tokens travel in
+//! pinned memory, as the lists of differences do.
 
 use super::layout::StepLimits;
 use crate::backend::SamplingInput;
@@ -19,7 +20,7 @@ const JOB_WORDS: usize = 4;
 /// is held up.
 const USUAL_TOKENS: usize = 1 << 16;
 
-/// TokenCounts `[rows, vocab]`, a row each batch slot, and the way there.
+/// TokenCounts `[rows, vocab]`, a row each batch slot and each draft token, and the way there.
 pub(super) struct TokenCounts {
     counts: DeviceBuffer,
     vocab: usize,
@@ -38,7 +39,7 @@ impl TokenCounts {
         vocab: usize,
         limits: &StepLimits,
     ) -> Result<TokenCounts, CudaError> {
-        let rows = limits.segments;
+        let rows = limits.segments + limits.drafts;
         // A request's own last token may be beyond its context.
         let capacity = (limits.context + 1).max(USUAL_TOKENS.min(rows * limits.context));
         // Jobs lie behind the tokens of the other parity, and are read 16 bytes at a time.
@@ -70,11 +71,12 @@ impl TokenCounts {
         (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
     }
 
-    /// The request in `batch_idx` will sample by `input`, from what it has seen so far.
+    /// Row `place` of the counts becomes that of a request that samples by `input`, from what it has
+    /// seen so far.
     pub(super) fn add(
         &mut self,
         queue: &Queue,
-        batch_idx: u32,
+        place: u32,
         input: &SamplingInput<'_>,
     ) -> Result<(), CudaError> {
         if !input.params.has_penalties() {
@@ -95,7 +97,7 @@ impl TokenCounts {
         // No kernel reads this parity's jobs and tokens now.
         self.feed.write(4 * first, prompt);
         self.feed.write(4 * (first + prompt.len()), generated);
-        let job = [batch_idx, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
+        let job = [place, self.tokens as u32, prompt.len() as u32, generated.len() as u32];
         self.feed.write(4 * (self.words() + self.jobs * JOB_WORDS), &job);
         self.jobs += 1;
         self.tokens += prompt.len() + generated.len();

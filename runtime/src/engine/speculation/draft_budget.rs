@@ -6,6 +6,7 @@ use super::StepSizes;
 use super::row_times::{Choice, Outcome, RowTimes};
 use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
 use crate::engine::active::ActiveRequest;
+use crate::engine::in_flight::InFlightStep;
 
 /// Rows and expected tokens of the step being planned.
 pub(super) struct DraftBudget {
@@ -36,13 +37,13 @@ impl DraftBudget {
     }
 
     /// Begins a step with the rows of `plan`. Draft tokens take what they leave; none where a
-    /// prefill chunk fills the step.
-    pub(super) fn begin(&mut self, plan: &Plan) {
+    /// prefill chunk fills the step, and none where tokens are still in flight.
+    pub(super) fn begin(&mut self, plan: &Plan, is_in_flight: bool) {
         let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
         let rows = plan.tokens() as usize;
         self.step = Outcome { rows, tokens: plan.rows.len() as f32, ns: 0.0 };
         let free = self.max_rows.saturating_sub(rows).min(MAX_DRAFT_TOKENS);
-        self.left = if prefills && !self.always { 0 } else { free };
+        self.left = if is_in_flight || prefills && !self.always { 0 } else { free };
         self.drafts.clear();
         self.drafts.resize(plan.rows.len(), 0);
     }
@@ -61,6 +62,11 @@ impl DraftBudget {
     /// `outcome` is what a number of tokens adds.
     pub(super) fn choose(&self, max: usize, outcome: impl Fn(usize) -> Outcome) -> Choice {
         self.times.choose(self.step, max, outcome)
+    }
+
+    /// Most draft tokens after those of `step`, which is in flight.
+    pub(super) fn most_after(&self, step: &InFlightStep) -> usize {
+        self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS)
     }
 
     /// Adds `count` draft tokens to row `at` of the plan, of which `expected` are right.

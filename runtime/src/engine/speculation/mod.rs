@@ -25,6 +25,7 @@ use draft_budget::DraftBudget;
 use draft_proposer::DraftProposer;
 use prompt_lookup::PromptLookup;
 
+use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
 use crate::backend::DraftModel;
 use crate::model::Model;
@@ -76,6 +77,12 @@ trait Proposer: Send {
     /// Appends draft tokens to those of requests of `step`, within `budget`. Called in each step,
     /// also where `budget` has no room.
     fn propose(&mut self, step: &mut PlannedStep<'_>, budget: &mut DraftBudget);
+
+    /// On a device: true if draft tokens after those of `step`, which is in flight, are expected to
+    /// gain more than the time in which the device waits for them.
+    fn waits(&mut self, _: &InFlightStep, _: &mut Lifecycle, _: &DraftBudget) -> bool {
+        false
+    }
 }
 
 /// The step being planned.
@@ -83,6 +90,8 @@ pub(super) struct PlannedStep<'a> {
     /// With the plan and the block tables.
     pub(super) scheduler: &'a Scheduler,
     pub(super) lifecycle: &'a mut Lifecycle,
+    /// True if tokens of the step before are not known yet: then it gets no draft tokens.
+    pub(super) is_in_flight: bool,
     /// The backend's draft model, if any.
     pub(super) model: Option<&'a mut dyn DraftModel>,
 }
@@ -112,9 +121,24 @@ impl Speculation {
         Some(Speculation { proposer, budget: DraftBudget::new(always, sizes) })
     }
 
+    /// True if the next step is to be planned with the tokens of `step`, which is in flight: it has
+    /// draft tokens, or some that may follow its tokens are expected to gain more than the device
+    /// loses meanwhile.
+    pub(super) fn waits(&mut self, step: &InFlightStep, requests: &mut Lifecycle) -> bool {
+        if step.drafts() > 0 || self.budget.always {
+            return !step.sampled.is_empty();
+        }
+        step.prefill.is_empty() && self.proposer.waits(step, requests, &self.budget)
+    }
+
+    /// Records that a step which waited for tokens was launched `ns` after these were known.
+    pub(super) fn record_gap(&mut self, ns: u64) {
+        self.budget.times.record_gap(ns as f32);
+    }
+
     /// Appends draft tokens to those of the requests of `step`, whose buffers are reserved.
     pub(super) fn propose(&mut self, mut step: PlannedStep<'_>) {
-        self.budget.begin(step.scheduler.last_plan());
+        self.budget.begin(step.scheduler.last_plan(), step.is_in_flight);
         self.proposer.propose(&mut step, &mut self.budget);
     }
 

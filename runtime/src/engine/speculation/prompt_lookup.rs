@@ -4,6 +4,9 @@ use super::acceptance::{Acceptance, Class};
 use super::continuation::Continuation;
 use super::row_times::Outcome;
 use super::{DraftBudget, PlannedStep, Proposer};
+use crate::backend::BLOCK_TOKENS;
+use crate::engine::in_flight::{InFlightStep, Sampling};
+use crate::engine::lifecycle::Lifecycle;
 
 /// Prompt lookup: what came after the last tokens before (Saxena 2023; vLLM: ngram; OpenAI:
 /// predicted outputs).
@@ -39,6 +42,38 @@ impl Proposer for PromptLookup {
             found.append(&mut active.tokens, count);
             budget.take(at, count, expected);
         }
+    }
+
+    fn waits(
+        &mut self,
+        step: &InFlightStep,
+        requests: &mut Lifecycle,
+        budget: &DraftBudget,
+    ) -> bool {
+        let tokens = step.sampled.len() as f32;
+        let before = Outcome { rows: step.rows, tokens, ns: 0.0 };
+        let (mut after, mut left) = (before, budget.most_after(step));
+        for &Sampling { idx, id, .. } in &step.sampled {
+            let max = left.min(BLOCK_TOKENS - 1);
+            let Some(active) = requests.get_mut(idx, id).filter(|_| max > 0) else { continue };
+            let Some(found) = Continuation::find(&active.request.expected, &active.tokens) else {
+                continue;
+            };
+            let length = found.occurrence.length;
+            let class = Class::of_length(length);
+            // The token in flight must be the first one: then the others may follow.
+            active.acceptance.withhold(class, found.first(&active.tokens));
+            let choice = budget.times.choose(after, found.len(max + 1) - 1, |count| Outcome {
+                rows: count,
+                tokens: active.acceptance.right(class)
+                    * expected_tokens(&active.acceptance, length + 1, count),
+                ns: 0.0,
+            });
+            left -= choice.count;
+            after.rows += choice.count;
+            after.tokens += choice.added.tokens;
+        }
+        after.rows > before.rows && budget.times.pays(before, after)
     }
 }
 

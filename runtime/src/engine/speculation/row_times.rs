@@ -11,6 +11,9 @@ const PERIOD: u32 = 1024;
 pub(super) struct RowTimes {
     /// `[rows]`, nanoseconds; 0 for a number of rows that was not measured.
     mean_ns: [f32; MAX_ROWS + 1],
+    /// On a device: mean time between the end of a step and the launch of the next one, where that
+    /// waits for the tokens, nanoseconds; 0 if none was measured.
+    gap_ns: f32,
     /// Steps since the times were last forgotten.
     steps: u32,
 }
@@ -22,7 +25,7 @@ impl RowTimes {
     const LEAST_GAIN: f32 = 1.03;
 
     pub(super) fn new() -> RowTimes {
-        RowTimes { mean_ns: [0.0; MAX_ROWS + 1], steps: 0 }
+        RowTimes { mean_ns: [0.0; MAX_ROWS + 1], gap_ns: 0.0, steps: 0 }
     }
 
     /// Adds a step of `rows` decode and draft rows that took `ns`.
@@ -32,8 +35,17 @@ impl RowTimes {
             *self = RowTimes::new();
         }
         if let Some(mean) = self.mean_ns.get_mut(rows) {
-            *mean = if *mean == 0.0 { ns } else { *mean + RowTimes::NEWEST * (ns - *mean) };
+            RowTimes::update(mean, ns);
         }
+    }
+
+    /// Adds a gap of `ns`.
+    pub(super) fn record_gap(&mut self, ns: f32) {
+        RowTimes::update(&mut self.gap_ns, ns);
+    }
+
+    fn update(mean: &mut f32, newest: f32) {
+        *mean = if *mean == 0.0 { newest } else { *mean + RowTimes::NEWEST * (newest - *mean) };
     }
 
     /// Time of a step of `rows` rows: of the nearest measured ones, on the line through both;
@@ -74,6 +86,15 @@ impl RowTimes {
             }
         }
         best
+    }
+
+    /// True if steps like `more`, with a gap before them, yield more per time than those like `step`
+    /// without.
+    pub(super) fn pays(&self, step: Outcome, more: Outcome) -> bool {
+        let ns = |of: Outcome| self.ns(of.rows.min(MAX_ROWS));
+        ns(step).zip(ns(more)).is_some_and(|(ns, with_ns)| {
+            more.tokens / (with_ns + self.gap_ns) > RowTimes::LEAST_GAIN * step.tokens / ns
+        })
     }
 }
 
@@ -135,6 +156,21 @@ mod tests {
         };
         let best = (0..=15).max_by(|&a, &b| rate(a).total_cmp(&rate(b))).unwrap();
         assert_eq!(count(&times(costs), 0.7), best);
+    }
+
+    /// What a longer step must yield, and what it must with a gap before it.
+    #[test]
+    fn a_gap_counts() {
+        let mut times = times(|rows| 1e6 + 1e5 * rows as f32);
+        let pays = |times: &RowTimes, tokens| {
+            let of = |rows, tokens| Outcome { rows, tokens, ns: 0.0 };
+            times.pays(of(1, 1.0), of(5, tokens))
+        };
+        // 1.1 ms for a token; 1.5 ms for those of five rows.
+        assert!(pays(&times, 1.5) && !pays(&times, 1.35));
+        times.record_gap(200_000.0);
+        assert!(!pays(&times, 1.5) && pays(&times, 1.9));
+        assert!(!pays(&RowTimes::new(), 5.0), "nothing is known");
     }
 
     /// The time of drafting counts: at a quarter of a step a token pays while most are right.

@@ -1,14 +1,15 @@
 //! The CPU backend behaving as a device: it returns tokens one step late, and copies KV to a host
 //! pool and back.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use trail_scheduler::Copies;
 
 use crate::backend::{
-    Backend, Batch, Fault, HiddenSink, PENDING, RowSink, Sampled, Step, TapPlan, Transfers,
+    Backend, Batch, Fault, HiddenSink, PENDING, RowSink, Sampled, SamplingInput, SamplingInputs,
+    Step, TapPlan, Transfers,
 };
 use crate::cpu::{CpuBackend, CpuForward};
 use crate::engine::{LengthProbe, ProbeParts};
@@ -58,12 +59,29 @@ impl HiddenSink for DelayedTap {
     }
 }
 
+/// Sampling inputs with the tokens that the host does not know yet.
+struct Known<'a> {
+    sampling: &'a dyn SamplingInputs,
+    /// By request.
+    generated: HashMap<u32, Vec<u32>>,
+}
+
+impl SamplingInputs for Known<'_> {
+    fn of(&self, request: u32) -> SamplingInput<'_> {
+        let input = self.sampling.of(request);
+        let generated = self.generated.get(&request).map_or(input.generated, |all| all);
+        SamplingInput { generated, ..input }
+    }
+}
+
 /// Returns the tokens of a step after the next one was launched, and substitutes pending tokens.
 pub(super) struct Ahead {
     inner: CpuBackend,
     /// By request: its last sampled token.
     last: Vec<u32>,
     answers: VecDeque<Vec<Sampled>>,
+    /// True if the step in flight has draft tokens.
+    has_drafts: bool,
     breaks: Option<Breaks>,
     probe: Option<Arc<LengthProbe>>,
     /// `[host block]`
@@ -102,6 +120,7 @@ impl Ahead {
             inner,
             last,
             answers,
+            has_drafts: false,
             breaks,
             probe,
             host: vec![Vec::new(); HOST_BLOCKS as usize],
@@ -160,31 +179,43 @@ impl Backend for Ahead {
         1
     }
 
+    fn takes_drafts(&self) -> bool {
+        true
+    }
+
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         assert!(self.answers.len() <= 1, "two steps in flight at most");
+        assert!(!self.has_drafts, "a step with draft tokens is collected before the next");
+        self.has_drafts = step.batch.segments.iter().any(|segment| segment.drafts > 0);
         let taps = self.misbehave(step.number)?;
         let mut batch: Batch = step.batch.clone();
+        let mut sampling = Known { sampling: step.sampling, generated: HashMap::new() };
         for segment in &batch.segments {
             let token = &mut batch.tokens[segment.first_row as usize];
             if *token == PENDING {
                 assert_eq!(segment.len, 1);
                 *token = self.last[segment.request as usize];
+                let generated = step.sampling.of(segment.request).generated;
+                sampling.generated.insert(segment.request, [generated, &[*token]].concat());
             }
         }
         let tap = step.tap.filter(|_| taps);
-        self.inner.launch(&Step { batch: &batch, tap, ..*step })?;
+        self.inner.launch(&Step { batch: &batch, sampling: &sampling, tap, ..*step })?;
         let mut sampled = Vec::new();
         self.inner.collect(&mut sampled)?;
-        let wanted = batch.segments.iter().filter(|segment| segment.logits);
-        wanted.zip(&sampled).for_each(|(of, token)| {
+        let mut results = sampled.iter();
+        for segment in batch.segments.iter().filter(|segment| segment.logits) {
+            let of_segment = results.by_ref().take(segment.sampled_rows().len());
+            let token = of_segment.last().expect("a result for each row");
             // As on a device: the step in flight needs some token, which no caller sees.
-            self.last[of.request as usize] = token.map_or(0, |token| token.id);
-        });
+            self.last[segment.request as usize] = token.map_or(0, |token| token.id);
+        }
         self.answers.push_back(sampled);
         Ok(())
     }
 
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
+        self.has_drafts = false;
         sampled.extend(self.answers.pop_front().expect("a step is in flight"));
         Ok(())
     }

@@ -113,6 +113,8 @@ fn nothing_is_planned_while_all_wait_for_a_transfer() {
         probe: None,
         replays: true,
         scheduler: preempting_by(Preemption::Swap),
+        // The short one would share the long one's blocks.
+        no_prefix_cache: true,
         kv_blocks: Some(8),
         clock: Some(clock.clone()),
         ..config(&model, PolicyKind::Trail(Trail::paper(1.0)))

@@ -2,6 +2,7 @@
 //! graphs and without, whatever the other requests.
 
 mod cpu_reference;
+mod drafts;
 mod faults;
 mod hopper;
 mod layers;
@@ -47,6 +48,7 @@ fn options() -> CudaOptions {
         probe: None,
         probe_threads: 1,
         shares_blocks: true,
+        max_drafts: 8,
         checksums: false,
     }
 }

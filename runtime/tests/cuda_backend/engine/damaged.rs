@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use trail_runtime::engine::{CudaSettings, Engine, EngineConfig, FinishReason, PolicyKind};
+use trail_runtime::engine::{
+    CudaSettings, Engine, EngineConfig, FinishReason, PolicyKind, Request,
+};
 
 use super::subject::{CUDA, Subject, answer};
 use trail_test_support::damaged::with_nan_embedding;
@@ -40,6 +42,8 @@ fn cuda_logits_that_are_not_finite_end_their_request_alone() {
                     let mut faulty = request.clone();
                     let at = faulty.prompt.len() / 2;
                     faulty.prompt[at] = bad;
+                    // They would share the rows before it, which the device computes beside it.
+                    faulty.cache_salt = b"faulty".to_vec();
                     let faulty = engine.submit(faulty).expect("fits");
                     (engine.submit(request).expect("fits"), faulty)
                 })
@@ -53,6 +57,19 @@ fn cuda_logits_that_are_not_finite_end_their_request_alone() {
                 assert_eq!(faulty, (vec![], FinishReason::Error), "{what}: request {index}");
             }
             assert_eq!((engine.live(), engine.stats().blocks_used), (0, 0), "{what}");
+            // Alone, and after it one that begins with the same blocks.
+            let request = subject.requests().max_by_key(|request| request.prompt.len());
+            let request = request.expect("requests");
+            let mut faulty = request.clone();
+            *faulty.prompt.last_mut().expect("a prompt") = bad;
+            faulty.cache_salt = vec![round as u8];
+            let sound = Request { cache_salt: faulty.cache_salt.clone(), ..request };
+            let index = subject.requests().position(|of| of.prompt == sound.prompt);
+            let faulty = answer(engine.submit(faulty).expect("fits"));
+            assert_eq!(faulty.1, FinishReason::Error, "{what}");
+            let (tokens, reason) = answer(engine.submit(sound).expect("fits"));
+            assert_eq!(reason, FinishReason::Length, "{what}");
+            subject.agree(index.expect("one of them"), &tokens, &what);
         }
     }
 }

@@ -66,7 +66,7 @@ impl Subject {
         let mut histories: Vec<Vec<u32>> = (0..4).map(history).collect();
         let turn = |turn| {
             let ask = |(of, history): (u32, &mut Vec<u32>)| {
-                history.extend((0..3 + of * 5).map(|at| (at * 3 + turn + of * 11) % 250));
+                history.extend((0..3 + of * 5).map(|at| (at % 5 * 3 + turn + of * 11) % 250));
                 (history.clone(), 4 + (of * 5 + turn * 7) % 19)
             };
             let asked = (0..).zip(&mut histories).map(ask).collect();

@@ -1,0 +1,58 @@
+//! Options of the CUDA backend.
+
+use std::sync::Arc;
+
+use trail_probe::Weights;
+
+use super::tap::TapMode;
+
+/// Configuration of a CUDA backend.
+#[derive(Clone)]
+pub struct CudaOptions {
+    /// The device's number.
+    pub ordinal: usize,
+    /// Most rows (tokens) of a batch.
+    pub max_rows: usize,
+    /// Most segments of a batch.
+    pub max_segments: usize,
+    /// Most requests in the engine: request indices are below it.
+    pub max_requests: usize,
+    /// Longest context, tokens.
+    pub max_context: usize,
+    /// KV blocks; `None`: as many as there is room for.
+    pub kv_blocks: Option<usize>,
+    /// Pinned host memory for swapped KV blocks, bytes; 0: none.
+    pub host_kv_bytes: usize,
+    /// Replay captured graphs for decode steps.
+    pub graphs: bool,
+    /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
+    /// bits.
+    pub megakernel: bool,
+    /// On Hopper: products, and attention of prompts, by kernels with TMA and wgmma, which ran on
+    /// the emulator alone so far. Products of up to 32 rows have the bits of the portable
+    /// kernels.
+    pub hopper_products: bool,
+    /// Of these, products of more than 128 rows in clusters of blocks.
+    pub hopper_clusters: bool,
+    /// Let several blocks share a long context of a short prompt chunk (split-KV); ran on the
+    /// emulator alone so far.
+    pub split_prefill: bool,
+    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
+    /// same bits; ran on the emulator alone so far.
+    pub sampler_teams: bool,
+    /// The layer (0-based) whose output rows are tapped; `None`: no tap.
+    pub tap_layer: Option<usize>,
+    /// Destination of tapped rows.
+    pub tap: TapMode,
+    /// The probe's weights, for [`TapMode::Gpu`].
+    pub probe: Option<Arc<Weights>>,
+    /// Threads that wait for tapped rows and predict from them.
+    pub probe_threads: usize,
+    /// True if requests share KV blocks: then the sums of tapped activations are made for each
+    /// block, of prompts and outputs.
+    pub shares_blocks: bool,
+    /// Most draft tokens of a batch: each has a row of logits and token counts.
+    pub max_drafts: usize,
+    /// Compare each swapped block's checksum when it comes back.
+    pub checksums: bool,
+}
