@@ -206,9 +206,8 @@ mod tests {
         let config = ModelConfig::named("llama3-8b").expect("a known shape");
         // 8192 tokens take 512 blocks of 4 MiB.
         assert_eq!(KvPool::bytes_of_block(&config, Dtype::F32), 4 << 20);
-        let of = |available_gib: u64| {
-            KvPool::default_blocks(&config, 8, available_gib << 30, 4 << 20)
-        };
+        let of =
+            |available_gib: u64| KvPool::default_blocks(&config, 8, available_gib << 30, 4 << 20);
         assert_eq!(of(100), 8 * 512 * 3 / 2);
         assert_eq!(of(20), 10 * 256);
         assert_eq!(of(0), 16, "64 MiB");

@@ -3,7 +3,7 @@
 /// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
 const MAX_ROWS: usize = 96;
 
-/// Steps after which the times are measured anew: contexts grow, and a time that was too long by
+/// Steps after which the times are measured again: contexts grow, and a time that was too long by
 /// chance would keep its number of rows from being chosen.
 const PERIOD: u32 = 1024;
 
@@ -51,8 +51,8 @@ impl RowTimes {
         }
     }
 
-    /// The number of draft tokens, at most `max`, by which the step yields most per time. `step`: what
-    /// it computes and yields without them; `outcome`: what a number of tokens adds.
+    /// The number of draft tokens, at most `max`, by which the step yields most per time. `step`:
+    /// what it computes and yields without them; `outcome`: what a number of tokens adds.
     pub(super) fn choose(
         &self,
         step: Outcome,
@@ -77,7 +77,7 @@ impl RowTimes {
     }
 }
 
-/// What a step computes and yields, or what draft tokens add to it.
+/// Rows, tokens and time of a step, or of what draft tokens add to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     /// Rows of the model.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_measured_anew_after_a_while() {
+    fn times_are_measured_again_after_a_while() {
         let mut times = RowTimes::new();
         times.record(9, 9e7);
         let tries = (0..2 * PERIOD).filter(|_| {
