@@ -63,7 +63,7 @@ impl DraftBudget {
         self.times.choose(self.step, max, outcome)
     }
 
-    /// Adds `count` draft tokens to row `at` of the plan; `expected` is how many are right in the mean.
+    /// Adds `count` draft tokens to row `at` of the plan; `expected` is the mean number of right ones.
     pub(super) fn take(&mut self, at: usize, count: usize, expected: f32) {
         self.drafts[at] += count as u8;
         self.left -= count;
