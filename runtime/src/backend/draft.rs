@@ -6,7 +6,7 @@ use super::{Batch, Sampled, SamplingInputs};
 
 /// Computes and samples rows by a model with the vocabulary of the backend's own.
 ///
-/// Its keys and values lie in blocks of the same ids, so that a request has one block table. Called
+/// Its keys and values are in blocks of the same ids, so that a request has one block table. Called
 /// between steps, on the thread of [`super::Backend`]'s methods.
 pub trait DraftModel {
     /// Computes `batch` and appends the result of each sampled row, in row order.

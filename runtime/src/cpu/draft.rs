@@ -1,5 +1,5 @@
-//! The draft model of the CPU backend: a forward pass on the threads of the backend's own, over a KV
-//! pool with blocks of the same ids.
+//! The draft model of the CPU backend: a forward pass on the threads of the backend's own, over a
+//! KV pool with blocks of the same ids.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ impl CpuDraft {
     fn prompt(&self, tokens: usize, logits: bool) -> Batch {
         let options = self.forward.options();
         let blocks = tokens.div_ceil(BLOCK_TOKENS).min(options.num_blocks);
-        let most = (blocks * BLOCK_TOKENS).min(options.max_rows).min(options.max_context);
+        let max = (blocks * BLOCK_TOKENS).min(options.max_rows).min(options.max_context);
         let blocks: Vec<u32> = (0..blocks as u32).collect();
         let mut batch = Batch::default();
-        batch.push(0, 0, &vec![0; tokens.min(most)], &blocks, logits);
+        batch.push(0, 0, &vec![0; tokens.min(max)], &blocks, logits);
         batch
     }
 }

@@ -126,7 +126,7 @@ impl CpuForward {
         &mut self.pool
     }
 
-    /// Exchanges the threads with those of `other`, of which one has only the caller's.
+    /// Exchanges the threads with those of `other`; one of both has only the caller's.
     pub fn exchange_threads(&mut self, other: &mut CpuForward) {
         std::mem::swap(&mut self.pool, &mut other.pool);
     }

@@ -97,9 +97,7 @@ impl EngineConfig {
         model: Arc<Model>,
         make: impl MakeBackend,
     ) -> Result<(Engine, StepLoop), BuildError> {
-        self.check()?;
-        self.check_probe(&model)?;
-        self.check_draft(&model)?;
+        self.check(&model)?;
         let (max_requests, shed_above) = self.max_requests();
         let (segments, rows) = (self.num_running(), self.max_rows());
         let probe = self.length_probe(segments)?;

@@ -128,8 +128,15 @@ impl EngineConfig {
         self.max_gap.unwrap_or_else(|| self.device.default_max_gap())
     }
 
-    /// Checks the settings against each other.
-    pub(super) fn check(&self) -> Result<(), BuildError> {
+    /// Checks the settings against each other and against `model`.
+    pub(super) fn check(&self, model: &Model) -> Result<(), BuildError> {
+        self.check_sizes()?;
+        self.check_policy()?;
+        self.check_probe(model)?;
+        self.check_draft(model)
+    }
+
+    fn check_sizes(&self) -> Result<(), BuildError> {
         let (max_running, rows) = (self.num_running(), self.max_rows());
         if max_running == 0 {
             return refuse("max_running is 0: at least one sequence must run");
@@ -147,6 +154,11 @@ impl EngineConfig {
                  row, so raise token_budget"
             ));
         }
+        Ok(())
+    }
+
+    /// Checks that the policy has what it ranks by.
+    fn check_policy(&self) -> Result<(), BuildError> {
         let name = self.policy.name();
         let needs_probe = self.predictor.as_ref().is_some_and(|predictor| predictor.needs_probe());
         match self.policy.needs() {
@@ -169,7 +181,7 @@ impl EngineConfig {
     }
 
     /// Checks that the draft model has the vocabulary of `model`.
-    pub(super) fn check_draft(&self, model: &Model) -> Result<(), BuildError> {
+    fn check_draft(&self, model: &Model) -> Result<(), BuildError> {
         let sizes = self.speculate.draft().map(|draft| draft.config.vocab_size);
         match (sizes, model.config.vocab_size) {
             (Some(draft), own) if draft != own => refuse(format!(
@@ -181,7 +193,7 @@ impl EngineConfig {
     }
 
     /// Checks that the probe fits `model`.
-    pub(super) fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
+    fn check_probe(&self, model: &Model) -> Result<(), BuildError> {
         let fits = self.probe.as_ref().map(|probe| probe_fits(probe, &model.config));
         fits.unwrap_or(Ok(())).or_else(refuse)
     }

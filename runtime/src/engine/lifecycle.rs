@@ -61,8 +61,8 @@ impl Lifecycle {
         &self.queue
     }
 
-    /// Reserves the buffers of the request at an index that is in the plan; `predicts` if there is a
-    /// probe.
+    /// Reserves the buffers of the request at an index that is in the plan; `predicts` if there is
+    /// a probe.
     pub(super) fn schedule(&mut self, idx: RequestIdx, predicts: bool) {
         let active = self.planned_mut(idx);
         active.start(predicts || active.request.predictions.is_some());

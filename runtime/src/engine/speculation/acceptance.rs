@@ -117,7 +117,7 @@ mod tests {
         acceptance.right(Class::of_length(length))
     }
 
-    /// Proposes `count` tokens after `length` that are alike, of which `accepted` are right.
+    /// Proposes `count` tokens after `length` that are alike; the first `accepted` are right.
     fn proposed(acceptance: &mut Acceptance, length: usize, count: usize, accepted: usize) {
         (0..count).for_each(|at| acceptance.propose(Class::of_length(length + at)));
         acceptance.record(accepted, 0);

@@ -16,7 +16,7 @@ pub(super) struct DraftBudget {
     pub(super) times: RowTimes,
     /// Most rows of a step.
     max_rows: usize,
-    /// What the step computes and yields so far, and the time that drafting took.
+    /// Rows and tokens of the step so far, and the time that drafting took.
     pub(super) step: Outcome,
     /// Rows that are left for draft tokens.
     pub(super) left: usize,
@@ -50,7 +50,7 @@ impl DraftBudget {
 
     /// Most draft tokens of `active` in this step, if its `row` decodes. `room`: tokens for which
     /// its KV blocks have room.
-    pub(super) fn most(&self, active: &ActiveRequest, row: &PlanRow, room: u32) -> usize {
+    pub(super) fn max_drafts(&self, active: &ActiveRequest, row: &PlanRow, room: u32) -> usize {
         let generated = active.generated();
         let decodes = row.sample && row.len == 1 && generated > 0;
         let remaining = (active.request.max_tokens as usize).saturating_sub(generated + 1);
@@ -69,7 +69,7 @@ impl DraftBudget {
         self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS)
     }
 
-    /// Adds `count` draft tokens to row `at` of the plan, of which `expected` are right.
+    /// Adds `count` draft tokens to row `at` of the plan; `expected` is the mean number of right ones.
     pub(super) fn take(&mut self, at: usize, count: usize, expected: f32) {
         self.drafts[at] += count as u8;
         self.left -= count;

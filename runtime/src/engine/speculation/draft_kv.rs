@@ -17,8 +17,8 @@ impl DraftKv {
         DraftKv(vec![0; num_blocks].into())
     }
 
-    /// Records that the model computes the positions `rows` of a request with `blocks`: what the
-    /// draft model has of them was for other tokens.
+    /// Records that the model computes the positions `rows` of a request with `blocks`: the draft
+    /// model's rows there were for other tokens.
     pub(super) fn overwrite(&mut self, blocks: &[u32], rows: Range<usize>) {
         for at in rows.start / BLOCK_TOKENS..rows.end.div_ceil(BLOCK_TOKENS) {
             let first = rows.start.saturating_sub(at * BLOCK_TOKENS) as u8;

@@ -3,8 +3,8 @@
 //! Before the model's step, the requests that decode take passes of the draft model together, a
 //! token each, as long as one more pays. It draws with the request's own parameters, seed and
 //! position, so that equal distributions give equal tokens, sampled or greedy (Leviathan et al.
-//! 2023 reject by a ratio instead, which changes the draw). What it lacks of a request's tokens, the
-//! prompt above all, it computes in chunks once the answer is long enough to pay for it.
+//! 2023 reject by a ratio instead, which changes the draw). What it lacks of a request's tokens,
+//! the prompt above all, it computes in chunks once the answer is long enough to pay for it.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl DraftProposer {
         for (at, row) in step.scheduler.last_plan().rows.iter().enumerate() {
             let active = step.lifecycle.planned(row.idx);
             let end = row.start as usize + 1;
-            let max = budget.most(active, row, step.scheduler.room(row.idx));
+            let max = budget.max_drafts(active, row, step.scheduler.room(row.idx));
             let max = max.min(self.max_context.saturating_sub(end));
             if max == 0 || self.candidates.len() == budget.left {
                 continue;
@@ -99,7 +99,7 @@ impl DraftProposer {
             let right = active.acceptance.mean();
             let candidate = Candidate { at, idx: row.idx, end, max, all_right: 1.0, right };
             let run = self.kv.first_missing(step.scheduler.blocks(row.idx), end);
-            if run.end == end && run.len() <= FIRST_TOKENS {
+            if run.end == end && run.len() <= FIRST_TOKENS.min(self.max_rows) {
                 self.candidates.push(candidate);
             } else if budget.always || self.pays(&candidate, active.generated(), step, budget) {
                 self.push_missing(row, run, step);
@@ -123,11 +123,13 @@ impl DraftProposer {
         would_have_paid(&choice, generated, missing as f32 * self.token_ns)
     }
 
-    /// Adds a part of `run`, the first tokens that the draft model lacks of a request, to the batch.
+    /// Adds a part of `run`, the first tokens of a request that the draft model lacks, to the
+    /// batch.
     fn push_missing(&mut self, row: &PlanRow, run: Range<usize>, step: &PlannedStep<'_>) {
         let in_time = (self.max_ns / self.token_ns.max(1.0)) as usize;
-        let most = in_time.clamp(BLOCK_TOKENS, self.max_rows).saturating_sub(self.batch.rows());
-        let run = run.start..run.end.min(run.start + most);
+        let max = in_time.max(BLOCK_TOKENS).min(self.max_rows);
+        let free = max.saturating_sub(self.batch.rows());
+        let run = run.start..run.end.min(run.start + free);
         if run.is_empty() {
             return;
         }
@@ -243,8 +245,8 @@ fn would_have_paid(choice: &Choice, generated: usize, ns: f32) -> bool {
     steps * choice.saved_ns > ns
 }
 
-/// What `count` further tokens of each of `candidates`, or as many as it has room for, add to the
-/// step; `times` are those of passes.
+/// The rows, tokens and time that `count` further tokens of each of `candidates`, or as many as it
+/// has room for, add to the step; `times` are those of passes.
 fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome {
     let mut outcome = Outcome::default();
     outcome.ns = count as f32 * times.ns(candidates.len()).unwrap_or(0.0);
@@ -276,7 +278,7 @@ mod tests {
         assert!(!would_have_paid(&Choice::default(), 1000, 0.0));
     }
 
-    /// Two requests, of which one has room for a single token.
+    /// Two requests; the first has room for a single token.
     #[test]
     fn a_pass_costs_the_time_of_the_requests_in_it() {
         let candidate = |max, all_right| Candidate {

@@ -16,7 +16,7 @@ impl Proposer for PromptLookup {
     fn propose(&mut self, step: &mut PlannedStep<'_>, budget: &mut DraftBudget) {
         for (at, row) in step.scheduler.last_plan().rows.iter().enumerate() {
             let active = step.lifecycle.planned_mut(row.idx);
-            let max = budget.most(active, row, step.scheduler.room(row.idx));
+            let max = budget.max_drafts(active, row, step.scheduler.room(row.idx));
             if max == 0 {
                 continue;
             }

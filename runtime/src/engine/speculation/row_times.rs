@@ -63,8 +63,8 @@ impl RowTimes {
         }
     }
 
-    /// The number of draft tokens, at most `max`, by which the step yields most per time. `step`: what
-    /// it computes and yields without them; `outcome`: what a number of tokens adds.
+    /// The number of draft tokens, at most `max`, by which the step yields most per time. `step`:
+    /// what it computes and yields without them; `outcome`: what a number of tokens adds.
     pub(super) fn choose(
         &self,
         step: Outcome,
@@ -98,7 +98,7 @@ impl RowTimes {
     }
 }
 
-/// What a step computes and yields, or what draft tokens add to it.
+/// Rows, tokens and time of a step, or of what draft tokens add to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     /// Rows of the model.

@@ -40,11 +40,15 @@ fn answers_are_those_without_speculation(speculate: &Speculate, is_right: impl F
     let expected = converse(&engine(&model, plain()), 6);
     for (name, _) in PolicyKind::HELP {
         let policy: PolicyKind = name.parse().unwrap();
-        for (kv_blocks, no_prefix_cache) in [(14, false), (400, true), (400, false)] {
+        for (kv_blocks, no_prefix_cache, rows) in
+            [(14, false, 512), (400, true, 12), (400, false, 512)]
+        {
             let config = EngineConfig {
                 kv_blocks: Some(kv_blocks),
                 no_prefix_cache,
+                token_budget: Some(rows),
                 speculate: speculate.clone(),
+                cpu: CpuSettings { threads: Some(2), ..CpuSettings::default() },
                 // Policies rank by the probe or by nothing.
                 replays: true,
                 ..config(&model, policy)
@@ -141,10 +145,8 @@ fn wrong_tokens_are_rejected() {
 fn the_cancelled_leave_no_draft_tokens() {
     let model = model();
     let policy = PolicyKind::trail(1.0);
-    let expected = answers(&engine(
-        &model,
-        EngineConfig { speculate: Speculate::Off, ..config(&model, policy) },
-    ));
+    let plain = EngineConfig { speculate: Speculate::Off, ..config(&model, policy) };
+    let expected = answers(&engine(&model, plain));
     for round in 0..9 {
         let speculate = drafting(smaller(model.config.max_context));
         let engine = engine(&model, EngineConfig { speculate, ..config(&model, policy) });
