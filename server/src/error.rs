@@ -1,15 +1,19 @@
 //! OpenAI's error objects.
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
 
+use crate::rate_limit::Exceeded;
+
 /// Seconds after which a client may try again, if the server is full or closing.
-pub(crate) const RETRY_SECONDS: &str = "1";
+pub(crate) const RETRY_SECONDS: u64 = 1;
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +24,16 @@ pub(crate) struct ApiError {
     /// Name of the field at fault.
     param: Option<String>,
     code: Option<&'static str>,
+    /// Seconds after which the client may try again.
+    retry_after: Option<u64>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        ApiError { status, kind, message: message.into(), param: None, code: None }
+        let retries =
+            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let retry_after = retries.then_some(RETRY_SECONDS);
+        ApiError { status, kind, message: message.into(), param: None, code: None, retry_after }
     }
 
     /// 400: the request is invalid.
@@ -43,6 +52,23 @@ impl ApiError {
             code: Some("context_length_exceeded"),
             ..ApiError::invalid_field(param, message)
         }
+    }
+
+    /// 401: the request has no key of this server.
+    pub(crate) fn no_key() -> Self {
+        let message = "there is no such API key: send one of this server as 'Authorization: \
+                       Bearer KEY' or 'x-api-key: KEY'";
+        let code = Some("invalid_api_key");
+        ApiError { status: StatusCode::UNAUTHORIZED, code, ..ApiError::invalid(message) }
+    }
+
+    /// 429: the key has used its limit.
+    pub(crate) fn over_limit(exceeded: &Exceeded) -> Self {
+        let Exceeded { what, limit, wait } = exceeded;
+        // A client that comes back too early is refused again.
+        let seconds = wait.saturating_add(Duration::from_millis(999)).as_secs().max(1);
+        let message = format!("this API key has {limit} {what} a minute: try again in {seconds} s");
+        ApiError { retry_after: Some(seconds), ..ApiError::too_many(message) }
     }
 
     /// 403: the request comes from a place that may not use this server.
@@ -198,8 +224,12 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
-        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

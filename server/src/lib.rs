@@ -1,8 +1,8 @@
 //! The OpenAI-compatible HTTP server.
 //!
 //! A request's path, one module per stage: `listener` -> `connection` (HTTP, bounded in time)
-//! -> `request_log` (arrival, log) -> `request_head` (Host, Origin, types) -> `body_limits`
-//! (bounded in bytes) -> `body` (JSON) -> `chat` or `completions` (tokens) -> `options` ->
+//! -> `request_log` (arrival, id, log) -> `request_head` (Host, Origin, types) -> `authentication`
+//! (key, its limits) -> `body_limits` (bounded in bytes) -> `body` (JSON) -> `chat` or `completions` (tokens) -> `options` ->
 //! `submit` -> `choice` (the engine's events as text) -> `reply` (one object, or a stream of
 //! events). `state` is shared by all requests, `metrics` counts, `shutdown` drains.
 
@@ -11,6 +11,8 @@
 
 mod access;
 mod activity;
+mod api_keys;
+mod authentication;
 mod body;
 mod body_limits;
 mod body_permit;
@@ -22,6 +24,7 @@ mod connection;
 mod engine_metrics;
 mod envelope;
 mod error;
+mod key_file;
 mod lane;
 mod length_hint;
 mod lifecycle;
@@ -35,10 +38,13 @@ mod one_or_many;
 mod options;
 mod prompt;
 mod prompts;
+mod rate_limit;
+mod reload;
 mod reply;
 mod request_head;
 mod request_log;
 mod scrape;
+mod secret;
 mod server_options;
 mod shutdown;
 mod signals;
@@ -67,6 +73,7 @@ use memory_budget::MemoryBudget;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
 pub use request_head::check_text as check_head;
+pub use secret::Secret;
 pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};
@@ -87,6 +94,7 @@ pub fn run(
 ) -> Result<(), Error> {
     queue_notices()?;
     let allowed_hosts = options.allowed_hosts.clone();
+    let protects_metrics = options.protect_metrics;
     let connections = listener::max_connections(options.max_connections);
     let budget = MemoryBudget::new(connections);
     let state = Arc::new(ServerState::new(setup, engine, options, budget.clone())?);
@@ -104,11 +112,17 @@ pub fn run(
         tokio::spawn(budget.release_memory());
         tokio::spawn(thrash_watch::run(state.clone()));
         let is_loopback = address.ip().to_canonical().is_loopback();
-        if !is_loopback {
-            notice("warning: every machine that reaches this address can use the server");
+        if !is_loopback && state.keys.is_none() {
+            notice(
+                "warning: every machine that reaches this address can use the server (give it a \
+                 key with --api-key)",
+            );
         }
         let rules = HeadRules { is_loopback, allowed_hosts };
-        let router = router(state.clone(), rules);
+        let router = router(state.clone(), rules, protects_metrics);
+        if state.keys.as_ref().is_some_and(|keys| keys.file().is_some()) {
+            tokio::spawn(reload::run(signals.clone(), state.clone()));
+        }
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
@@ -116,19 +130,26 @@ pub fn run(
     })
 }
 
-fn router(state: Arc<ServerState>, rules: HeadRules) -> Router {
+fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> Router {
+    let metrics = || Router::new().route("/metrics", get(scrape::scrape));
+    let (protected, open) = match protects_metrics {
+        true => (metrics(), Router::new()),
+        false => (Router::new(), metrics()),
+    };
     Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/completions", post(completions::create))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
+        .layer(from_fn_with_state(state.clone(), authentication::check))
         .route("/", get(index))
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
+        .merge(protected.layer(from_fn_with_state(state.clone(), authentication::check)))
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
         .route("/live", get(state::live))
-        .route("/metrics", get(scrape::scrape))
+        .merge(open)
         .method_not_allowed_fallback(|method: axum::http::Method| async move {
             ApiError::method_not_allowed(&method)
         })

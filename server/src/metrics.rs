@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_request_is_counted_once_by_its_end() {
         let metrics = Metrics::new().expect("metrics");
-        let access = || Arc::new(Access::begin(None));
+        let access = || Arc::new(Access::begin(String::new(), None));
         let mut watch = metrics.watch(access());
         watch.token();
         watch.token();

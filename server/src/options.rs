@@ -4,6 +4,8 @@ use serde::Deserialize;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 
+use crate::access::Access;
+use crate::api_keys::ApiKey;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
 use crate::number::{Count, Real, Whole};
@@ -72,6 +74,7 @@ impl Options {
     pub(crate) fn request(
         &self,
         state: &ServerState,
+        access: &Access,
         prompts: &Prompts,
         prompt: usize,
         sampling: SamplingParams,
@@ -106,20 +109,22 @@ impl Options {
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            cache_salt: self.cache_salt()?,
+            cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }
 
-    /// An empty salt is refused, as by vLLM: the client would share with all who give none.
-    fn cache_salt(&self) -> Result<Vec<u8>, ApiError> {
-        let Some(salt) = &self.cache_salt else { return Ok(Vec::new()) };
+    /// The hash of `key`, which has one length, and the request's own salt. An empty one of those
+    /// is refused, as by vLLM: the client would share with all who give none.
+    fn cache_salt(&self, key: Option<&ApiKey>) -> Result<Vec<u8>, ApiError> {
+        let of_key = key.map_or(&[][..], |key| key.hash.bytes());
+        let Some(salt) = &self.cache_salt else { return Ok(of_key.to_vec()) };
         if salt.is_empty() || salt.len() > MAX_SALT {
             let message = format!("cache_salt must have 1 to {MAX_SALT} bytes, not {}", salt.len());
             return Err(ApiError::invalid_field("cache_salt", message));
         }
-        Ok(salt.clone().into_bytes())
+        Ok([of_key, salt.as_bytes()].concat())
     }
 
     fn stop_tokens(&self) -> Result<Vec<u32>, ApiError> {

@@ -1,5 +1,8 @@
 //! Options of a server.
 
+use std::path::PathBuf;
+
+use crate::secret::Secret;
 use crate::timeouts::Timeouts;
 
 /// Options of a server.
@@ -15,4 +18,12 @@ pub struct ServerOptions {
     pub allow_special_tokens: bool,
     /// Hosts that a request to a loopback address may name besides the loopback ones.
     pub allowed_hosts: Vec<String>,
+    /// The API key that a request needs.
+    pub api_key: Option<Secret>,
+    /// File with further API keys.
+    pub api_keys: Option<PathBuf>,
+    /// `/metrics` needs a key too.
+    pub protect_metrics: bool,
+    /// Requests of different keys share no KV block.
+    pub salts_by_key: bool,
 }

@@ -9,6 +9,7 @@ use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
+use crate::api_keys::ApiKeys;
 use crate::body_limits::BodyLimits;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
@@ -31,6 +32,10 @@ pub(crate) struct ServerState {
     pub template: ChatTemplate,
     /// Sampling parameters of a request that names none.
     pub sampling: SamplingParams,
+    /// API keys; `None` if every request is let in.
+    pub keys: Option<ApiKeys>,
+    /// Requests of different keys share no KV block.
+    pub salts_by_key: bool,
     /// Metrics of the server.
     pub metrics: Metrics,
     /// Time limits.
@@ -61,6 +66,12 @@ impl ServerState {
         options: ServerOptions,
         budget: Arc<MemoryBudget>,
     ) -> Result<Self, Error> {
+        let keys = ApiKeys::open(options.api_key.as_ref(), options.api_keys)?;
+        if options.salts_by_key && keys.is_none() {
+            return Err(Error::usage(
+                "--prefix-cache per-key needs keys: give --api-key or --api-keys",
+            ));
+        }
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
         let context = engine.model().config.max_context;
@@ -71,6 +82,8 @@ impl ServerState {
             tokenizer,
             template: setup.template,
             name: setup.name,
+            keys,
+            salts_by_key: options.salts_by_key,
             metrics: Metrics::new()?,
             timeouts: options.timeouts,
             lifecycle: Lifecycle::new(),

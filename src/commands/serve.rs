@@ -9,6 +9,8 @@ use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice}
 use trail_platform::printable::printable;
 use trail_server::{ServerOptions, Signals, Timeouts};
 
+use super::access_args::AccessArgs;
+
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Server")]
@@ -49,12 +51,10 @@ pub struct ServeArgs {
     #[arg(long)]
     verbose: bool,
     /// Treat special tokens in chat messages of users and tools as control tokens, not as text
-    #[arg(long)]
+    #[arg(long, hide = true)]
     allow_special_tokens: bool,
-    /// Names under which a loopback server may be addressed, besides localhost: those that a proxy
-    /// on this machine passes on
-    #[arg(long, hide = true, value_name = "NAMES", value_delimiter = ',')]
-    allowed_hosts: Vec<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
@@ -90,10 +90,7 @@ impl ServeArgs {
             served_model_name: self.served_model_name.or(others.served_model_name),
             verbose: self.verbose || others.verbose,
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
-            allowed_hosts: match self.allowed_hosts.is_empty() {
-                true => others.allowed_hosts,
-                false => self.allowed_hosts,
-            },
+            access: self.access.or(others.access),
             record: self.record.or(others.record),
             force: self.force || others.force,
         }
@@ -135,19 +132,20 @@ pub fn run(
 ) -> Result<(), Error> {
     let signals = Signals::install()?;
     let mut setup = Setup::load(model)?;
+    let engine = &args.access.with_prefix_cache(engine)?;
     let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
     let engine = setup.logged_engine(engine, log.as_ref())?;
     let host = (args.host(), args.port());
     if let Some(name) = &args.served_model_name {
         setup.name.clone_from(name);
     }
-    let options = ServerOptions {
+    let options = args.access.apply(ServerOptions {
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
-        allowed_hosts: args.allowed_hosts.clone(),
-    };
+        ..ServerOptions::default()
+    })?;
     let policy = engine.policy();
     let model = setup.name.clone();
     // One line, whatever the name of the model's file.

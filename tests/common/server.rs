@@ -66,6 +66,17 @@ impl Server {
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
+    /// Sends a request with further `headers`.
+    pub(crate) fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> http::Response {
+        http::Response::read(&mut http::send_with(self.address, method, path, headers, body))
+    }
+
     /// Sends a POST that must succeed; returns the body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.request("POST", path, &body.to_string());
@@ -132,8 +143,13 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal, such as `-HUP`.
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill starts");
+        let killed = Command::new("kill").args([signal, &pid]).status().expect("kill starts");
         assert!(killed.success());
     }
 

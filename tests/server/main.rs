@@ -8,6 +8,7 @@ mod drain;
 mod edges;
 mod errors;
 mod gateway;
+mod keys;
 mod lifetime;
 mod operation;
 mod reuse;

@@ -1,0 +1,26 @@
+//! Files that SIGHUP makes the server read again.
+
+use std::sync::Arc;
+
+use trail_cli::notice;
+
+use crate::signals::Signals;
+use crate::state::ServerState;
+
+/// Reads the files again at each SIGHUP. A file that cannot be read leaves what there was.
+pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) {
+    let mut reloads = signals.reloads();
+    while reloads.changed().await.is_ok() {
+        reload(&state);
+    }
+}
+
+fn reload(state: &ServerState) {
+    if let Some((keys, file)) = state.keys.as_ref().and_then(|keys| Some((keys, keys.file()?))) {
+        let file = file.display();
+        match keys.reload() {
+            Ok(count) => notice(format_args!("SIGHUP: {count} API keys, with those of {file}")),
+            Err(error) => notice(format_args!("warning: SIGHUP: the former keys stay: {error}")),
+        }
+    }
+}
