@@ -126,11 +126,31 @@ impl ApiError {
         ApiError { status, code: Some("model_not_found"), ..error }
     }
 
+    /// 404: the server has no encoder.
+    pub(crate) fn no_embedding_model() -> Self {
+        let message = "this server has no embedding model: start it with --embedding-model PATH";
+        let error = ApiError::invalid(message);
+        ApiError { status: StatusCode::NOT_FOUND, code: Some("model_not_found"), ..error }
+    }
+
+    /// 404: there is no response `id` of this key, or no more.
+    pub(crate) fn no_such_response(id: &str) -> Self {
+        let error = ApiError::invalid(format!("there is no response '{id}', or no longer"));
+        ApiError { status: StatusCode::NOT_FOUND, ..error }
+    }
+
+    /// 400: the response to go on from is not there, or no more.
+    pub(crate) fn no_previous_response(id: &str) -> Self {
+        let message = format!(
+            "there is no response '{id}', or no longer: send the conversation as 'input' instead"
+        );
+        let code = Some("previous_response_not_found");
+        ApiError { code, ..ApiError::invalid_field("previous_response_id", message) }
+    }
+
     /// 404: unknown path.
     pub(crate) fn no_such_path(path: &str) -> Self {
-        let message = format!(
-            "there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions"
-        );
+        let message = format!("there is nothing at {path}: GET / lists the endpoints");
         ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
     }
 
@@ -177,8 +197,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// The message.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The status code.
-    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
@@ -231,6 +255,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For the form of another dialect.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Limits {
     pub tokens: Option<u32>,
 }
 
-/// What a key has used of its limits.
+/// Amounts that a key may still use.
 pub(crate) struct RateLimit {
     limits: Limits,
     buckets: Mutex<Buckets>,

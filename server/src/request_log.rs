@@ -10,6 +10,7 @@ use trail_cli::random;
 use trail_platform::printable::printable_line;
 
 use crate::access::Access;
+use crate::dialect;
 use crate::state::Shared;
 
 /// Header of a request's id, in both directions.
@@ -17,7 +18,7 @@ const REQUEST_ID: &str = "x-request-id";
 /// Longest id that a client may give, bytes.
 const MAX_ID: usize = 128;
 
-/// The id that the client gave, if it can stand in a line, or else a random one.
+/// The id that the client gave, if it is one word, or else a random one.
 fn id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let is_valid = |id: &&str| {
@@ -35,7 +36,9 @@ pub(crate) async fn record(State(state): Shared, mut request: Request, next: Nex
     let line = state.verbose.then(line);
     let access = Arc::new(Access::begin(id(request.headers()), line));
     request.extensions_mut().insert(access.clone());
+    let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
+    response = dialect::restated(&path, &access.id, response);
     if let Ok(id) = HeaderValue::try_from(&access.id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }

@@ -4,8 +4,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::process;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +12,8 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use trail_cli::{Error, flush_notices, notice};
+
+use crate::unix_socket::SocketFile;
 
 /// Time for the last lines to be read from stderr, where a signal ends the process.
 const FLUSH_LIMIT: Duration = Duration::from_millis(100);
@@ -28,6 +29,8 @@ pub struct Signals {
     stage: Arc<watch::Sender<Stage>>,
     /// Sends at each request to reload; nothing is reloaded while there is no receiver.
     reloads: Arc<watch::Sender<()>>,
+    /// A socket's file, which the process leaves behind if a signal ends it.
+    socket: Arc<OnceLock<Arc<SocketFile>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,7 @@ impl Signals {
         let signals = Signals {
             stage: Arc::new(watch::Sender::new(Stage::Loading)),
             reloads: Arc::new(watch::Sender::new(())),
+            socket: Arc::default(),
         };
         let (report, installed) = mpsc::channel();
         let handled = signals.clone();
@@ -77,6 +81,12 @@ impl Signals {
     /// The server drains, for whatever reason: the next signal ends the process.
     pub(crate) fn begin_draining(&self) {
         self.stage.send_replace(Stage::Draining);
+    }
+
+    /// Removes the file of a socket where a signal ends the process.
+    pub(crate) fn remove_at_exit(&self, socket: Arc<SocketFile>) {
+        // A server has one.
+        let _ = self.socket.set(socket);
     }
 
     /// Changes at each request to reload files.
@@ -127,6 +137,9 @@ impl Signals {
             // A terminal that closes may send several.
             Stage::Draining if kind == SignalKind::hangup() => {}
             Stage::Draining => {
+                if let Some(socket) = self.socket.get() {
+                    socket.remove();
+                }
                 flush_notices(FLUSH_LIMIT);
                 process::exit(1);
             }

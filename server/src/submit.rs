@@ -87,6 +87,8 @@ impl Options {
             is_first: index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize)),
             echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
             scored: prompts.top_logprobs.is_some(),
+            answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
+            token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
             text: TextOptions {
                 keep_special: !self.skip_special_tokens.unwrap_or(true),

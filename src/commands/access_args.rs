@@ -24,6 +24,22 @@ pub struct AccessArgs {
     /// [default: on]
     #[arg(long, hide = true, value_name = "MODE")]
     prefix_cache: Option<PrefixCache>,
+    /// Origins whose web pages may use the server, such as https://app.example, separated by
+    /// commas; * for all
+    #[arg(long, hide = true, value_name = "ORIGINS", value_delimiter = ',')]
+    cors_origin: Vec<String>,
+    /// TLS: PEM file of the certificate, with those of its issuers; SIGHUP reads it again
+    #[arg(long, hide = true, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// TLS: PEM file of the certificate's private key
+    #[arg(long, hide = true, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Listen on a Unix socket, for this user alone, in place of --host and --port
+    #[arg(long, hide = true, value_name = "PATH")]
+    uds: Option<PathBuf>,
+    /// Path under which a proxy serves this server, such as /llm
+    #[arg(long, hide = true, value_name = "PATH")]
+    root_path: Option<String>,
     /// Names under which a loopback server may be addressed, besides localhost: those that a proxy
     /// on this machine passes on
     #[arg(long, hide = true, value_name = "NAMES", value_delimiter = ',')]
@@ -49,6 +65,11 @@ impl AccessArgs {
             api_keys: self.api_keys.or(others.api_keys),
             protect_metrics: self.protect_metrics || others.protect_metrics,
             prefix_cache: self.prefix_cache.or(others.prefix_cache),
+            cors_origin: or_list(self.cors_origin, others.cors_origin),
+            tls_cert: self.tls_cert.or(others.tls_cert),
+            tls_key: self.tls_key.or(others.tls_key),
+            uds: self.uds.or(others.uds),
+            root_path: self.root_path.or(others.root_path),
             allowed_hosts: or_list(self.allowed_hosts, others.allowed_hosts),
         }
     }
@@ -74,6 +95,10 @@ impl AccessArgs {
             protect_metrics: self.protect_metrics,
             salts_by_key: self.prefix_cache == Some(PrefixCache::PerKey),
             allowed_hosts: self.allowed_hosts.clone(),
+            cors_origins: self.cors_origin.clone(),
+            tls: self.tls_cert.clone().zip(self.tls_key.clone()),
+            uds: self.uds.clone(),
+            root_path: self.root_path.clone().unwrap_or_default(),
             ..options
         })
     }

@@ -45,14 +45,18 @@ impl Server {
         let _deadline = Deadline::of(child.id());
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let mut output = String::new();
-        while !output.contains("http://") {
+        while !output.contains(" on http") {
             assert!(
                 stderr.read_line(&mut output).expect("stderr is text") > 0,
                 "no address: {output}"
             );
         }
-        let address = output.trim().rsplit("http://").next().and_then(|text| text.parse().ok());
-        Server { child, stderr, address: address.expect("an address") }
+        let address = output.trim().rsplit("://").next().expect("an address");
+        // A Unix socket has a path.
+        let none = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address =
+            if address.starts_with('/') { none } else { address.parse().expect("a port") };
+        Server { child, stderr, address }
     }
 
     /// Sends a GET; returns status and body.

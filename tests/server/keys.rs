@@ -122,7 +122,7 @@ fn a_file_of_keys_is_read_again_on_sighup() {
 }
 
 #[test]
-fn requests_over_a_limit_are_told_when_to_come_back() {
+fn requests_over_a_limit_learn_when_to_come_back() {
     let text = "[[keys]]\nname = \"a\"\nkey = \"sk-a\"\nrequests_per_minute = 2\n\
                 [[keys]]\nname = \"b\"\nkey = \"sk-b\"\ntokens_per_minute = 10\n\
                 [[keys]]\nname = \"c\"\nkey = \"sk-c\"\n";
