@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use trail_cli::Error;
 
-use crate::key_file;
+use crate::key_file::{self, Amount};
 use crate::rate_limit::{Limits, RateLimit};
 use crate::secret::{Secret, SecretHash};
 
@@ -55,8 +55,12 @@ impl ApiKeys {
         let before = self.current();
         let entries = self.file.as_deref().map(key_file::read).transpose()?.unwrap_or_default();
         let of_file = entries.into_iter().map(|entry| {
-            let limits =
-                Limits { requests: entry.requests_per_minute, tokens: entry.tokens_per_minute };
+            // In range by construction.
+            let number = |amount: Amount| i64::from(amount) as u32;
+            let limits = Limits {
+                requests: entry.requests_per_minute.map(number),
+                tokens: entry.tokens_per_minute.map(number),
+            };
             let same = before.iter().find(|key| key.name == entry.name);
             let rate = same.map(|key| key.rate.clone()).filter(|rate| rate.limits() == limits);
             let rate = rate.unwrap_or_else(|| Arc::new(RateLimit::new(limits)));

@@ -7,6 +7,7 @@ use toml::Spanned;
 use trail_cli::Error;
 use trail_platform::read::read_text;
 
+use crate::number::Whole;
 use crate::secret::Secret;
 
 /// Largest file, MiB.
@@ -29,10 +30,13 @@ pub(crate) struct KeyEntry {
     #[serde(deserialize_with = "secret")]
     pub key: Secret,
     /// Requests a minute; `None` for no limit.
-    pub requests_per_minute: Option<u32>,
+    pub requests_per_minute: Option<Amount>,
     /// Tokens of prompts and answers a minute; `None` for no limit.
-    pub tokens_per_minute: Option<u32>,
+    pub tokens_per_minute: Option<Amount>,
 }
+
+/// An amount of a limit.
+pub(crate) type Amount = Whole<1, { u32::MAX as i64 }>;
 
 /// A message about a value that is no key must not show it.
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
@@ -70,9 +74,6 @@ fn parse(text: &str) -> Result<Vec<KeyEntry>, (usize, String)> {
         if entry.name.is_empty() || !entry.name.chars().all(is_printable) {
             return Err((at, "a name has one character at least, and no spaces".into()));
         }
-        if entry.requests_per_minute == Some(0) || entry.tokens_per_minute == Some(0) {
-            return Err((at, format!("a limit of '{}' is 0: remove the key instead", entry.name)));
-        }
         if entries.iter().any(|other| other.name == entry.name) {
             return Err((at, format!("there are two keys named '{}'", entry.name)));
         }
@@ -94,7 +95,8 @@ mod tests {
                     [[keys]]\nname = \"b\"\nkey = \"sk-2\"\nrequests_per_minute = 5\n";
         let keys = parse(text).expect("keys");
         assert_eq!((keys[0].name.as_str(), keys[1].name.as_str()), ("a", "b"));
-        assert_eq!((keys[0].requests_per_minute, keys[1].requests_per_minute), (None, Some(5)));
+        let limit = |key: &KeyEntry| key.requests_per_minute.map(i64::from);
+        assert_eq!((limit(&keys[0]), limit(&keys[1])), (None, Some(5)));
         assert!(keys[1].key.hash().is(&Secret::new("sk-2").expect("a key").hash()));
         assert!(!keys[1].key.hash().is(&keys[0].key.hash()));
     }
@@ -107,8 +109,8 @@ mod tests {
             (entry("key = 123450"), 4, "a key is a string"),
             (entry("key = \"two 123450\""), 4, "no spaces"),
             (entry(""), 2, "missing field `key`"),
-            (entry("key = \"hush\"\ntokens_per_minute = -1"), 5, "-1"),
-            (entry("key = \"hush\"\ntokens_per_minute = 0"), 2, "is 0"),
+            (entry("key = \"hush\"\ntokens_per_minute = -1"), 5, "a whole number from 1 to"),
+            (entry("key = \"hush\"\ntokens_per_minute = 0"), 5, "a whole number from 1 to"),
             (entry("key = \"hush\"") + &entry("key = \"b\""), 5, "two keys named 'a'"),
             (entry("key = \"hush\"") + "\n[[keys]]\nname = \"b\"\nkey = \"hush\"", 5, "one key"),
             ("[[keys]]\nname = \"a b\"\nkey = \"hush\"".into(), 1, "no spaces"),

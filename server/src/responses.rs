@@ -71,6 +71,7 @@ enum ItemKind {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a format")]
 struct TextFormat {
     #[serde(rename = "format")]
     _format: Option<Format>,
@@ -86,6 +87,7 @@ enum Verbosity {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a type")]
 struct Format {
     #[serde(rename = "type")]
     _kind: FormatKind,

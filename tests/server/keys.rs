@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::common::{Response, Server};
+use crate::common::{Response, Server, assert_refused, trail_rt};
 use serde_json::json;
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -151,6 +151,20 @@ fn requests_over_a_limit_learn_when_to_come_back() {
     let message = refused.json()["error"]["message"].to_string();
     assert!(message.contains("10 tokens a minute"), "{message}");
     assert!((0..5).all(|_| complete(&server, "sk-c", &short()).status == 200));
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    for (options, says) in [
+        (&["--prefix-cache", "per-key"][..], "needs keys"),
+        (&["--no-prefix-cache", "--prefix-cache", "on"], "leave one of the two"),
+        (&["--api-key", "two words"], "no spaces"),
+        (&["--api-keys", "/nowhere.toml"], "cannot read /nowhere.toml"),
+    ] {
+        let output = trail_rt(&[&["serve", "--port", "0"], options].concat());
+        assert_refused(&output, 2, says);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("two words"));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -134,7 +134,7 @@ fn plain_http_is_no_tls_and_a_leaving_client_is_noticed() {
         value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0)
     };
     let wait_for = |name: &str, value: f64| {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while metric(name) != value {
             assert!(start.elapsed() < Duration::from_secs(30), "{name} is {}", metric(name));
             std::thread::sleep(Duration::from_millis(20));
@@ -147,6 +147,21 @@ fn plain_http_is_no_tls_and_a_leaving_client_is_noticed() {
     wait_for("trail_requests_running", 2.0);
     drop((streaming, waiting));
     wait_for("trail_requests_total{finish_reason=\"cancelled\"}", 2.0);
+}
+
+#[test]
+fn a_handshake_that_does_not_come_holds_up_no_drain() {
+    let (certificate, key) = (pem("first.pem"), pem("first.key"));
+    let paths = [&certificate, &key].map(|path| path.to_str().expect("UTF-8"));
+    let mut server = Server::start(&["--tls-cert", paths[0], "--tls-key", paths[1]]);
+    let silent = TcpStream::connect(server.address).expect("the server listens");
+    // Accepted in this order.
+    assert!(connect(server.address, "first").is_some());
+    let start = Instant::now();
+    server.terminate();
+    assert_eq!(server.end().0.code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(20), "the time limit of a drain is 30 s");
+    drop(silent);
 }
 
 #[test]

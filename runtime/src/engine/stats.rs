@@ -275,3 +275,19 @@ impl Stats {
         (all > 0).then(|| self.predictions_fresh as f64 / all as f64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_counted_by_their_tokens() {
+        let counters = Counters::default();
+        for rows in [1, 2, 8, 9, 16_384, 16_385] {
+            counters.count_step(rows, 10);
+        }
+        let stats = counters.snapshot(1);
+        assert_eq!(stats.step_tokens, [1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((stats.steps, stats.step_rows), (6, 32_789));
+    }
+}

@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn the_stop_string_that_was_found_is_known() {
+        let mut matcher = matcher(&["bc", "abc", "x"]);
+        let found: Vec<Option<String>> = ["aa", "bcx", "x"]
+            .map(|piece| {
+                matcher.push(piece);
+                matcher.found().map(str::to_owned)
+            })
+            .into();
+        assert_eq!(found, [None, Some("abc".to_owned()), Some("abc".to_owned())]);
+    }
+
+    #[test]
     fn nothing_of_a_stop_string_is_sent_early() {
         let mut matcher = matcher(&["</end>"]);
         let mut emitted = |piece| matcher.push(piece).emit;
