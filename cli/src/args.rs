@@ -339,6 +339,11 @@ impl EngineArgs {
         EngineArgs { max_running, speculate: SpeculateArg::Off, ..self.clone() }
     }
 
+    /// The same without shared KV blocks.
+    pub fn without_prefix_cache(&self) -> EngineArgs {
+        EngineArgs { no_prefix_cache: true, ..self.clone() }
+    }
+
     /// True if requests that begin alike share KV blocks.
     pub fn shares_prefixes(&self) -> bool {
         !self.no_prefix_cache

@@ -67,6 +67,11 @@ impl Detokenizer {
         !self.include_stop && self.ends.contains(&id)
     }
 
+    /// The stop string that ended the answer.
+    pub fn stop(&self) -> Option<&str> {
+        self.stops.found()
+    }
+
     /// Characters of the tokens so far, without an incomplete one at the end. Those held back for a
     /// possible stop string count.
     pub fn decoded_chars(&self) -> usize {

@@ -1,16 +1,23 @@
 //! The record of one HTTP request: arrival, status, tokens, line of the access log.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use axum::extract::Request;
 use trail_cli::notice;
+
+use crate::api_keys::ApiKey;
 
 /// A request's record. The last holder's drop writes the line of the access log: for a stream, that
 /// is after its last token.
 pub(crate) struct Access {
     /// When the request's head had arrived.
     pub arrival: Instant,
+    /// Id of the request, the client's or a random one.
+    pub id: String,
+    /// The key that the request presented.
+    key: OnceLock<Arc<ApiKey>>,
     /// Method and path, if requests are logged.
     line: Option<String>,
     /// 0 until the response's head is sent.
@@ -21,14 +28,32 @@ pub(crate) struct Access {
 
 impl Access {
     /// The record of a request that arrives now; `line` is its beginning in the log.
-    pub(crate) fn begin(line: Option<String>) -> Self {
+    pub(crate) fn begin(id: String, line: Option<String>) -> Self {
         Access {
             arrival: Instant::now(),
+            id,
+            key: OnceLock::new(),
             line,
             status: AtomicU16::new(0),
             tokens: AtomicU64::new(0),
             failure: OnceLock::new(),
         }
+    }
+
+    /// The record of `request`.
+    pub(crate) fn of(request: &Request) -> Option<&Arc<Access>> {
+        request.extensions().get()
+    }
+
+    /// Records the key of the request.
+    pub(crate) fn set_key(&self, key: Arc<ApiKey>) {
+        // One check of a request sets it.
+        let _ = self.key.set(key);
+    }
+
+    /// The key of the request; `None` for a server without keys.
+    pub(crate) fn key(&self) -> Option<&ApiKey> {
+        self.key.get().map(|key| &**key)
     }
 
     /// Records the status of the response.
@@ -39,6 +64,14 @@ impl Access {
     /// Counts a generated token.
     pub(crate) fn token(&self) {
         self.tokens.fetch_add(1, Ordering::Relaxed);
+        self.use_tokens(1);
+    }
+
+    /// Counts tokens of a prompt, or of the answer, against the limits of the request's key.
+    pub(crate) fn use_tokens(&self, tokens: u64) {
+        if let Some(key) = self.key() {
+            key.rate.use_tokens(tokens);
+        }
     }
 
     /// Notes the reason for which the request fails. All its answers that are dropped from now on
@@ -62,6 +95,8 @@ impl Drop for Access {
             status => status,
         };
         let (ms, tokens) = (self.arrival.elapsed().as_secs_f64() * 1e3, *self.tokens.get_mut());
-        notice(format_args!("{line} {status} {ms:.2} ms {tokens} tokens"));
+        let (id, key) = (&self.id, self.key.get().map(|key| format!(" of {}", key.name)));
+        let key = key.unwrap_or_default();
+        notice(format_args!("{line} {status} {ms:.2} ms {tokens} tokens, {id}{key}"));
     }
 }

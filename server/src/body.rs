@@ -72,6 +72,10 @@ impl Body {
 /// An error of serde's about a value, in the terms of JSON.
 fn in_json_words(error: &str) -> String {
     let error = error.rsplit_once(" at line ").map_or(error, |(error, _)| error);
+    // Of a name among a few, which is a string.
+    if error == "expected value" {
+        return "expected a string".to_owned();
+    }
     let (found, expected) = match error.rsplit_once(", expected ") {
         None => return error.to_owned(),
         Some(parts) => parts,
@@ -178,6 +182,7 @@ mod tests {
             ),
             ("unknown variant `x`, expected `text`", "unknown value `x`, expected `text`"),
             ("missing field `role` at line 1 column 20", "missing field `role`"),
+            ("expected value at line 1 column 20", "expected a string"),
         ] {
             assert_eq!(in_json_words(error), words);
         }

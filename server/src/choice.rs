@@ -13,7 +13,7 @@ use crate::access::Access;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::logprobs::{Scored, Scorer};
-use crate::metrics::Watch;
+use crate::request_metrics::{RequestSize, Watch};
 use crate::state::ServerState;
 use trail_cli::{Detokenizer, TextOptions};
 
@@ -26,11 +26,13 @@ const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Delta {
     /// Index of the choice within the response.
     pub index: usize,
+    /// True for the first part of an answer.
+    pub is_first: bool,
     /// New text, without incomplete characters.
     pub text: String,
     /// Number of tokens generated.
     pub tokens: u32,
-    /// In the last delta of a prompt's first answer: tokens of the prompt that were shared.
+    /// In the first delta of a prompt's first answer: tokens of the prompt that were shared.
     pub cached_tokens: u32,
     /// In the last delta: accepted draft tokens.
     pub accepted_tokens: u32,
@@ -38,8 +40,14 @@ pub(crate) struct Delta {
     pub prompt_chars: usize,
     /// Log-probabilities of the tokens, if requested.
     pub scored: Option<Vec<Scored>>,
+    /// Ids of the tokens, if requested.
+    pub token_ids: Option<Vec<u32>>,
+    /// In the first delta: ids of the prompt, if requested.
+    pub prompt_ids: Option<Vec<u32>>,
     /// Finish reason, in the last delta.
     pub finish: Option<&'static str>,
+    /// In the last delta: the stop string that ended the answer.
+    pub stop: Option<String>,
 }
 
 impl Delta {
@@ -50,6 +58,10 @@ impl Delta {
         self.cached_tokens += next.cached_tokens;
         self.accepted_tokens += next.accepted_tokens;
         self.finish = next.finish;
+        self.stop = next.stop;
+        if let (Some(ids), Some(more)) = (&mut self.token_ids, next.token_ids) {
+            ids.extend(more);
+        }
         if let (Some(scored), Some(more)) = (&mut self.scored, next.scored) {
             scored.extend(more);
         }
@@ -70,6 +82,10 @@ pub(crate) struct ChoiceOptions {
     pub echo: String,
     /// Requests log-probabilities.
     pub scored: bool,
+    /// Requests token ids of prompt and answer.
+    pub token_ids: bool,
+    /// Answers to the whole request.
+    pub answers: usize,
     /// Stop strings.
     pub stops: StopMatcher,
     /// Text beside that of ordinary tokens.
@@ -104,13 +120,27 @@ impl Choice {
         options: ChoiceOptions,
         mut request: Request,
     ) -> Result<Self, SubmitError> {
-        let ChoiceOptions { index, is_first, echo, scored, stops, text } = options;
+        let ChoiceOptions { index, is_first, echo, scored, token_ids, answers, stops, text } =
+            options;
+        let prompt_ids = token_ids.then(|| request.prompt.clone());
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
         let eos = &state.engine.model().config.eos_tokens;
         let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos, text);
-        let handle = Some(state.engine.submit(request)?);
+        let size = RequestSize {
+            prompt_tokens: request.prompt.len(),
+            max_tokens: request.max_tokens,
+            answers,
+        };
+        let watch = state.metrics.watch(access.clone(), size);
+        let handle = match state.engine.submit(request) {
+            Ok(handle) => Some(handle),
+            Err(refusal) => {
+                watch.dismiss();
+                return Err(refusal);
+            }
+        };
         Ok(Choice {
             index,
             is_first,
@@ -119,7 +149,7 @@ impl Choice {
             wake,
             answer,
             scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
-            watch: state.metrics.watch(access.clone()),
+            watch,
             access: access.clone(),
             phase: state.lifecycle.watch(),
             sent_chars: 0,
@@ -127,7 +157,10 @@ impl Choice {
                 index,
                 prompt_chars: echo.chars().count(),
                 text: echo,
+                is_first: true,
                 scored: scored.then(Vec::new),
+                token_ids: token_ids.then(Vec::new),
+                prompt_ids,
                 ..Delta::default()
             },
         })
@@ -181,6 +214,7 @@ impl Choice {
         let rest = Delta {
             index: self.index,
             prompt_chars: self.pending.prompt_chars,
+            token_ids: self.pending.token_ids.as_ref().map(|_| Vec::new()),
             ..Delta::default()
         };
         let mut delta = std::mem::replace(&mut self.pending, rest);
@@ -211,10 +245,17 @@ impl Choice {
     }
 
     fn take_token(&mut self, id: u32, logprob: f32) {
-        self.watch.token();
+        let handle = self.handle.as_ref();
+        self.watch.token(|| handle.and_then(RequestHandle::started));
         self.access.token();
+        if let Some(handle) = self.handle.as_ref().filter(|_| self.is_first && self.tokens == 0) {
+            self.pending.cached_tokens = handle.cached_tokens();
+        }
         self.pending.tokens += 1;
         self.tokens += 1;
+        if let Some(ids) = &mut self.pending.token_ids {
+            ids.push(id);
+        }
         if let (Some(scorer), Some(scored), false) =
             (&mut self.scorer, &mut self.pending.scored, self.answer.is_end(id))
         {
@@ -250,11 +291,11 @@ impl Choice {
     /// Completes the answer and drops the handle, which cancels the request if it still runs.
     fn end(&mut self, reason: FinishReason) {
         if let Some(handle) = self.handle.take() {
-            self.pending.cached_tokens = if self.is_first { handle.cached_tokens() } else { 0 };
             // The engine may have gone on behind a stop string.
             self.pending.accepted_tokens = handle.accepted_tokens().min(self.tokens);
         }
         self.pending.finish = Some(reason.name());
+        self.pending.stop = self.answer.stop().map(str::to_owned);
         self.watch.end(reason.name());
     }
 }

@@ -6,16 +6,17 @@
 //! socket. The two are told apart by something sent, which a closed socket answers with a reset: a
 //! comment in a stream of events, the interim response `100 Continue` before an answer of HTTP/1.1,
 //! which every client skips (RFC 9110, 15.2.1). HTTP/1.0 knows no interim response: there a FIN
-//! ends the request, as clients and proxies that use it close the whole socket.
+//! ends the request, as clients and proxies that use it close the whole socket. So it does before
+//! an answer over TLS, into which the watch cannot write.
 
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::activity::{Activity, Stage};
+use crate::socket::Socket;
 
 /// Interval of checks for a FIN during a request.
 const CHECK_INTERVAL: Duration = Duration::from_millis(400);
@@ -24,7 +25,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Completes once the client of `stream` has left during a request.
-pub(crate) async fn left(stream: &TcpStream, activity: &Activity) {
+pub(crate) async fn left(stream: &Socket, activity: &Activity) {
     loop {
         activity.begun().await;
         // The last probe, and the number of its request.
@@ -49,14 +50,14 @@ pub(crate) async fn left(stream: &TcpStream, activity: &Activity) {
 }
 
 /// Returns true once a FIN has arrived, whatever bytes before it are still to be read.
-fn is_read_closed(stream: &TcpStream) -> bool {
+fn is_read_closed(stream: &Socket) -> bool {
     let ready = stream.ready(Interest::READABLE).now_or_never();
     matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
 }
 
 /// Sends something that a closed socket answers with a reset. Returns false if the client is
 /// known to be gone without it.
-fn probe(stream: &TcpStream, activity: &Activity) -> bool {
+fn probe(stream: &Socket, activity: &Activity) -> bool {
     match activity.stage() {
         Stage::Idle => true,
         Stage::Answering => {

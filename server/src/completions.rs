@@ -20,6 +20,7 @@ use crate::prompt::Prompt;
 use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
 use crate::state::Shared;
+use crate::submit::MAX_CHOICES;
 use crate::unsupported::{Field, Neutral};
 
 /// OpenAI's default for this endpoint.
@@ -27,7 +28,7 @@ const DEFAULT_MAX_TOKENS: u32 = 16;
 
 #[derive(Deserialize)]
 struct Fields {
-    prompt: Prompt,
+    prompt: Prompt<MAX_CHOICES>,
     logprobs: Option<TopLogprobs>,
     echo: Option<bool>,
 }
@@ -91,7 +92,7 @@ pub(crate) async fn create(
 
 impl Fields {
     /// The prompts, if they are to be repeated before the answers.
-    fn echoed(&self) -> Result<Option<Prompt>, ApiError> {
+    fn echoed(&self) -> Result<Option<Prompt<MAX_CHOICES>>, ApiError> {
         match (self.echo.unwrap_or(false), self.logprobs) {
             (true, Some(_)) => Err(ApiError::invalid_field(
                 "echo",
@@ -112,6 +113,10 @@ struct CompletionChoice {
     text: String,
     logprobs: Option<Value>,
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 impl Endpoint for Completion {
@@ -121,10 +126,6 @@ impl Endpoint for Completion {
     type Choice = CompletionChoice;
     type Piece = CompletionChoice;
 
-    fn opening(_: usize) -> Option<CompletionChoice> {
-        None
-    }
-
     fn piece(delta: Delta) -> CompletionChoice {
         let scored = delta.scored.as_deref();
         CompletionChoice {
@@ -132,10 +133,17 @@ impl Endpoint for Completion {
             logprobs: scored.map(|scored| logprobs::of_completion(scored, delta.prompt_chars)),
             text: delta.text,
             finish_reason: delta.finish,
+            prompt_token_ids: delta.prompt_ids,
+            token_ids: delta.token_ids,
         }
     }
 
     fn choice(whole: Delta) -> CompletionChoice {
         Completion::piece(whole)
+    }
+
+    /// Each choice has its own, as there may be several prompts.
+    fn shared_prompt(_: &mut Delta) -> Option<Vec<u32>> {
+        None
     }
 }

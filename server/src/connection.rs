@@ -16,15 +16,18 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
 use crate::activity::{Activity, OpenRequest};
 use crate::client_watch;
 use crate::lifecycle::{Counted, Phase};
 use crate::memory_budget::Held;
+use crate::root_path;
+use crate::socket::Socket;
 use crate::state::ServerState;
 use crate::timed_stream::TimedStream;
+use crate::tls::Tls;
 
 /// Largest header of a request, and most of a response that waits to be written, bytes.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -77,36 +80,61 @@ impl HttpBody for TrackedBody {
 
 /// Serves a connection to its end: that of its last response, or until its client leaves.
 pub(crate) async fn serve(
-    stream: TcpStream,
+    stream: Socket,
     router: Router,
     state: Arc<ServerState>,
     counted: Option<Counted>,
     _held: Held,
 ) {
     let activity = Arc::new(Activity::default());
+    let answers = async {
+        let timed = TimedStream::new(&stream, activity.clone(), state.timeouts);
+        match state.tls.as_ref().map(Tls::acceptor) {
+            None => answer(timed, true, &activity, router, &state, counted).await,
+            // A client that does not complete the handshake has the time of a header.
+            Some(acceptor) => {
+                let handshake = tokio::select! {
+                    secured = acceptor.accept(timed) => secured,
+                    () = drained(&state), if counted.is_some() => return,
+                };
+                if let Ok(mut secured) = handshake {
+                    secured.get_mut().0.begin_idle();
+                    answer(secured, false, &activity, router, &state, counted).await;
+                }
+            }
+        }
+    };
     tokio::select! {
         // The watch comes second: it begins with the request that the first has just read.
         biased;
-        () = answer(&stream, &activity, router, &state, counted) => {}
+        () = answers => {}
         () = client_watch::left(&stream, &activity) => {}
     }
+}
+
+/// Completes when a connection without a request that was accepted before a drain is to be closed.
+async fn drained(state: &ServerState) {
+    state.lifecycle.reached(Phase::Draining).await;
+    sleep(LAST_REQUEST_GRACE).await;
 }
 
 /// Answers requests until the connection ends. Once the server drains, a counted connection that
 /// has no complete header after [`LAST_REQUEST_GRACE`] is closed, another after its response; one
 /// that is not counted arrived during the drain and has one request. Errors end the connection
-/// alone: the client left, was too slow, or broke a rule of HTTP.
+/// alone: the client left, was too slow, or broke a rule of HTTP. `is_plain` is false for a stream
+/// into which nothing else may be written.
 async fn answer(
-    stream: &TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    is_plain: bool,
     activity: &Arc<Activity>,
     router: Router,
     state: &ServerState,
     counted: Option<Counted>,
 ) {
-    let stream = TimedStream::new(stream, activity.clone(), state.timeouts);
     let router = TowerToHyperService::new(router);
-    let service = service_fn(|request: hyper::Request<Incoming>| {
-        let open = activity.begin(request.version() >= Version::HTTP_11);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        let open = activity.begin(is_plain && request.version() >= Version::HTTP_11);
+        root_path::strip(&state.root_path, request.uri_mut());
         let response = router.call(request);
         async { Ok::<_, Infallible>(TrackedBody::of(response.await?, open)) }
     });

@@ -1,9 +1,9 @@
 //! The engine's counters as Prometheus metric families.
 
 use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
+use prometheus::proto::{Bucket, Histogram, Metric, MetricFamily, MetricType};
 use prometheus::{Gauge, IntCounter, Opts};
-use trail_runtime::engine::{PredictionWindow, Stats};
+use trail_runtime::engine::{PredictionWindow, STEP_TOKENS_BOUNDS, Stats};
 
 /// Name, help and value of each gauge of the engine.
 fn gauges(stats: &Stats) -> [(&'static str, &'static str, f64); 13] {
@@ -162,5 +162,34 @@ pub(crate) fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<Met
         counter.inc_by(value);
         families.extend(counter.collect());
     }
+    families.push(step_tokens(stats));
     Ok(families)
+}
+
+/// Steps by the number of their tokens, as a histogram.
+fn step_tokens(stats: &Stats) -> MetricFamily {
+    let mut count = 0;
+    let counts = stats.step_tokens.iter().map(|steps| {
+        count += steps;
+        count
+    });
+    let bounds = STEP_TOKENS_BOUNDS.map(f64::from).into_iter().chain([f64::INFINITY]);
+    let buckets = bounds.zip(counts).map(|(bound, count)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound);
+        bucket.set_cumulative_count(count);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(count);
+    histogram.set_sample_sum(stats.step_rows as f64);
+    let mut metric = Metric::default();
+    metric.set_histogram(histogram);
+    let mut family = MetricFamily::default();
+    family.set_name("trail_step_tokens".to_owned());
+    family.set_help("Tokens of prompts and answers in a forward pass.".to_owned());
+    family.set_field_type(MetricType::HISTOGRAM);
+    family.set_metric(vec![metric]);
+    family
 }

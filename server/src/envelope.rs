@@ -15,8 +15,13 @@ pub(crate) struct Envelope<C> {
     pub created: u64,
     /// Name of the model.
     pub model: String,
+    /// Model and program that answer: with the same one, seeds give the same answers.
+    pub system_fingerprint: String,
     /// Choices of the response, or of this chunk.
     pub choices: Vec<C>,
+    /// Token ids of the prompt that all choices have, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
     /// Token counts, where the endpoint reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

@@ -1,15 +1,19 @@
 //! OpenAI's error objects.
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
 
+use crate::rate_limit::Exceeded;
+
 /// Seconds after which a client may try again, if the server is full or closing.
-pub(crate) const RETRY_SECONDS: &str = "1";
+pub(crate) const RETRY_SECONDS: u64 = 1;
 
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +24,16 @@ pub(crate) struct ApiError {
     /// Name of the field at fault.
     param: Option<String>,
     code: Option<&'static str>,
+    /// Seconds after which the client may try again.
+    retry_after: Option<u64>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        ApiError { status, kind, message: message.into(), param: None, code: None }
+        let retries =
+            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let retry_after = retries.then_some(RETRY_SECONDS);
+        ApiError { status, kind, message: message.into(), param: None, code: None, retry_after }
     }
 
     /// 400: the request is invalid.
@@ -43,6 +52,23 @@ impl ApiError {
             code: Some("context_length_exceeded"),
             ..ApiError::invalid_field(param, message)
         }
+    }
+
+    /// 401: the request has no key of this server.
+    pub(crate) fn no_key() -> Self {
+        let message = "there is no such API key: send one of this server as 'Authorization: \
+                       Bearer KEY' or 'x-api-key: KEY'";
+        let code = Some("invalid_api_key");
+        ApiError { status: StatusCode::UNAUTHORIZED, code, ..ApiError::invalid(message) }
+    }
+
+    /// 429: the key has used its limit.
+    pub(crate) fn over_limit(exceeded: &Exceeded) -> Self {
+        let Exceeded { what, limit, wait } = exceeded;
+        // A client that comes back too early is refused again.
+        let seconds = wait.saturating_add(Duration::from_millis(999)).as_secs().max(1);
+        let message = format!("this API key has {limit} {what} a minute: try again in {seconds} s");
+        ApiError { retry_after: Some(seconds), ..ApiError::too_many(message) }
     }
 
     /// 403: the request comes from a place that may not use this server.
@@ -100,11 +126,31 @@ impl ApiError {
         ApiError { status, code: Some("model_not_found"), ..error }
     }
 
+    /// 404: the server has no encoder.
+    pub(crate) fn no_embedding_model() -> Self {
+        let message = "this server has no embedding model: start it with --embedding-model PATH";
+        let error = ApiError::invalid(message);
+        ApiError { status: StatusCode::NOT_FOUND, code: Some("model_not_found"), ..error }
+    }
+
+    /// 404: there is no response `id` of this key, or no more.
+    pub(crate) fn no_such_response(id: &str) -> Self {
+        let error = ApiError::invalid(format!("there is no response '{id}', or no longer"));
+        ApiError { status: StatusCode::NOT_FOUND, ..error }
+    }
+
+    /// 400: the response to go on from is not there, or no more.
+    pub(crate) fn no_previous_response(id: &str) -> Self {
+        let message = format!(
+            "there is no response '{id}', or no longer: send the conversation as 'input' instead"
+        );
+        let code = Some("previous_response_not_found");
+        ApiError { code, ..ApiError::invalid_field("previous_response_id", message) }
+    }
+
     /// 404: unknown path.
     pub(crate) fn no_such_path(path: &str) -> Self {
-        let message = format!(
-            "there is nothing at {path}: see /v1/models, /v1/chat/completions and /v1/completions"
-        );
+        let message = format!("there is nothing at {path}: GET / lists the endpoints");
         ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
     }
 
@@ -151,8 +197,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// The message.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The status code.
-    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
@@ -198,9 +248,15 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
-        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // For the form of another dialect.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -1,33 +1,46 @@
 //! The OpenAI-compatible HTTP server.
 //!
-//! A request's path, one module per stage: `listener` -> `connection` (HTTP, bounded in time)
-//! -> `request_log` (arrival, log) -> `request_head` (Host, Origin, types) -> `body_limits`
-//! (bounded in bytes) -> `body` (JSON) -> `chat` or `completions` (tokens) -> `options` ->
-//! `submit` -> `choice` (the engine's events as text) -> `reply` (one object, or a stream of
-//! events). `state` is shared by all requests, `metrics` counts, `shutdown` drains.
+//! A request's path, one module per stage: `listener` -> `connection` (TLS, HTTP, bounded in time)
+//! -> `request_log` (arrival, id, log) -> `cors` -> `request_head` (Host, Origin, types) ->
+//! `authentication` (key, its limits) -> `body_limits` (bounded in bytes) -> `body` (JSON) -> an
+//! endpoint (`chat`, `completions`, `responses`, `messages`: tokens) -> `options` -> `submit` ->
+//! `choice` (the engine's events as text) -> the endpoint's reply (one object, or an
+//! `event_stream`). `state` is shared by all requests, `metrics` counts, `reload` reads files
+//! again, `shutdown` drains.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 mod access;
 mod activity;
+mod api_keys;
+mod authentication;
 mod body;
 mod body_limits;
 mod body_permit;
 mod chat;
+mod chat_message;
 mod choice;
 mod client_watch;
 mod completions;
 mod connection;
+mod conversation;
+mod cors;
+mod dialect;
+mod embeddings;
 mod engine_metrics;
 mod envelope;
 mod error;
+mod event_stream;
+mod key_file;
 mod lane;
 mod length_hint;
 mod lifecycle;
 mod listener;
 mod logprobs;
 mod memory_budget;
+mod message_events;
+mod messages;
 mod metrics;
 mod models;
 mod number;
@@ -35,22 +48,34 @@ mod one_or_many;
 mod options;
 mod prompt;
 mod prompts;
+mod rate_limit;
+mod reload;
 mod reply;
 mod request_head;
 mod request_log;
+mod request_metrics;
+mod response_events;
+mod response_object;
+mod response_store;
+mod responses;
+mod root_path;
 mod scrape;
+mod secret;
 mod server_options;
 mod shutdown;
 mod signals;
+mod socket;
 mod state;
 mod submit;
 mod thrash_watch;
 mod timed_stream;
 mod timeouts;
+mod tls;
+mod tokenize;
+mod unix_socket;
 mod unsupported;
 mod vllm_metrics;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -62,11 +87,14 @@ use trail_cli::{Error, Setup, notice, queue_notices};
 use trail_runtime::engine::Engine;
 
 use body_limits::BodyLimits;
+use cors::Origins;
 use error::ApiError;
+use listener::{Listener, Reach};
 use memory_budget::MemoryBudget;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
 pub use request_head::check_text as check_head;
+pub use secret::Secret;
 pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};
@@ -75,18 +103,20 @@ pub use timeouts::Timeouts;
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
 
-/// Serves `engine` at `host` until a signal, then finishes the running requests. `listening` is
-/// called with the bound address once connections are accepted.
+/// Serves `engine` at `host`, or on a Unix socket, until a signal, then finishes the running
+/// requests. `listening` is called with the bound address, as a URL, once connections are accepted.
 pub fn run(
     setup: Setup,
     engine: Engine,
-    (host, port): Host,
+    host: Host,
     options: ServerOptions,
     signals: Signals,
-    listening: impl FnOnce(SocketAddr) -> Result<(), Error>,
+    listening: impl FnOnce(&str) -> Result<(), Error>,
 ) -> Result<(), Error> {
     queue_notices()?;
+    let origins = Origins::new(&options.cors_origins)?;
     let allowed_hosts = options.allowed_hosts.clone();
+    let (protects_metrics, uds) = (options.protect_metrics, options.uds.clone());
     let connections = listener::max_connections(options.max_connections);
     let budget = MemoryBudget::new(connections);
     let state = Arc::new(ServerState::new(setup, engine, options, budget.clone())?);
@@ -96,19 +126,25 @@ pub fn run(
         .build()
         .map_err(|error| Error::failed(format!("cannot start the server's threads: {error}")))?;
     runtime.block_on(async {
-        let unusable = |error| Error::failed(format!("cannot listen on {host}:{port}: {error}"));
-        let listener = listener::bind(host, port).await.map_err(unusable)?;
-        let address = listener.local_addr().map_err(unusable)?;
+        let (listener, reach) = listener::open(host, uds.as_deref()).await?;
+        if let Listener::Unix(socket) = &listener {
+            signals.remove_at_exit(socket.file.clone());
+        }
         signals.begin_serving();
-        listening(address)?;
+        listening(&listener.url(state.tls.is_some()))?;
         tokio::spawn(budget.release_memory());
         tokio::spawn(thrash_watch::run(state.clone()));
-        let is_loopback = address.ip().to_canonical().is_loopback();
-        if !is_loopback {
-            notice("warning: every machine that reaches this address can use the server");
+        if reach == Reach::Network && state.keys.is_none() {
+            notice(
+                "warning: every machine that reaches this address can use the server (give it a \
+                 key with --api-key)",
+            );
         }
-        let rules = HeadRules { is_loopback, allowed_hosts };
-        let router = router(state.clone(), rules);
+        let rules = HeadRules { is_loopback: reach == Reach::Loopback, allowed_hosts, origins };
+        let router = router(state.clone(), rules, protects_metrics);
+        if reload::has_files(&state) {
+            tokio::spawn(reload::run(signals.clone(), state.clone()));
+        }
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
@@ -116,30 +152,51 @@ pub fn run(
     })
 }
 
-fn router(state: Arc<ServerState>, rules: HeadRules) -> Router {
-    Router::new()
+fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> Router {
+    let metrics = || Router::new().route("/metrics", get(scrape::scrape));
+    let (protected, open) = match protects_metrics {
+        true => (metrics(), Router::new()),
+        false => (Router::new(), metrics()),
+    };
+    let origins = rules.origins.clone();
+    let routes = Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/completions", post(completions::create))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
         .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
+        .layer(from_fn_with_state(state.clone(), authentication::check))
         .route("/", get(index))
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
+        .merge(protected.layer(from_fn_with_state(state.clone(), authentication::check)))
         // Served to the end, for those who watch a drain.
         .route("/health", get(state::health))
+        .route("/ready", get(state::health))
         .route("/live", get(state::live))
-        .route("/metrics", get(scrape::scrape))
+        .route("/version", get(state::show_version))
+        .merge(open)
         .method_not_allowed_fallback(|method: axum::http::Method| async move {
             ApiError::method_not_allowed(&method)
         })
-        .layer(from_fn_with_state(Arc::new(rules), request_head::check))
+        .layer(from_fn_with_state(Arc::new(rules), request_head::check));
+    origins
+        .apply(routes)
         .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
 }
 
 /// `GET /`: what there is, for browsers and for load balancers that ask here.
 async fn index() -> &'static str {
-    "trail-rt: see /v1/chat/completions, /v1/completions, /v1/models, /health, /live, /metrics\n"
+    "trail-rt: see /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
+     /v1/messages/count_tokens, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health, \
+     /ready, /live, /version, /metrics\n"
 }
 
 /// Refuses a request while the server drains or after an engine failure. Its body is read all the

@@ -1,33 +1,21 @@
 //! `GET /metrics`: Prometheus metrics.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use prometheus::core::Collector;
-use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
 use trail_cli::{Error, dropped_notices};
 use trail_runtime::engine::Stats;
 
 use crate::access::Access;
 use crate::engine_metrics;
+use crate::request_metrics::{RequestMetrics, RequestSize, Watch};
 use crate::vllm_metrics;
-
-/// Bucket bounds of times to first token and of whole answers, seconds.
-const SECONDS: [f64; 14] =
-    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
-/// Bucket bounds of the time between two tokens, seconds.
-const TOKEN_SECONDS: [f64; 11] =
-    [0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 5.0];
 
 /// Metrics of the server; the engine's own counters are read at each scrape.
 pub(crate) struct Metrics {
     registry: Registry,
-    first_token: Histogram,
-    latency: Histogram,
-    inter_token: Histogram,
-    requests: IntCounterVec,
+    answers: Arc<RequestMetrics>,
     responses: IntCounterVec,
 }
 
@@ -39,41 +27,14 @@ impl Metrics {
     }
 
     fn registered() -> prometheus::Result<Self> {
-        let histogram = |name: &str, help: &str, bounds: &[f64]| {
-            Histogram::with_opts(HistogramOpts::new(name, help).buckets(bounds.to_vec()))
-        };
-        let metrics = Metrics {
-            registry: Registry::new(),
-            first_token: histogram(
-                "trail_time_to_first_token_seconds",
-                "Time from a request's arrival to its first token.",
-                &SECONDS,
-            )?,
-            latency: histogram(
-                "trail_request_latency_seconds",
-                "Time from a request's arrival to its last token, of complete answers.",
-                &SECONDS,
-            )?,
-            inter_token: histogram(
-                "trail_inter_token_seconds",
-                "Time between two tokens of one answer.",
-                &TOKEN_SECONDS,
-            )?,
-            requests: IntCounterVec::new(
-                Opts::new("trail_requests_total", "Requests that ended, by the reason."),
-                &["finish_reason"],
-            )?,
-            responses: IntCounterVec::new(
-                Opts::new("trail_http_responses_total", "HTTP responses, by their status."),
-                &["code"],
-            )?,
-        };
-        metrics.registry.register(Box::new(metrics.first_token.clone()))?;
-        metrics.registry.register(Box::new(metrics.latency.clone()))?;
-        metrics.registry.register(Box::new(metrics.inter_token.clone()))?;
-        metrics.registry.register(Box::new(metrics.requests.clone()))?;
-        metrics.registry.register(Box::new(metrics.responses.clone()))?;
-        Ok(metrics)
+        let registry = Registry::new();
+        let answers = Arc::new(RequestMetrics::register(&registry)?);
+        let responses = IntCounterVec::new(
+            Opts::new("trail_http_responses_total", "HTTP responses, by their status."),
+            &["code"],
+        )?;
+        registry.register(Box::new(responses.clone()))?;
+        Ok(Metrics { registry, answers, responses })
     }
 
     /// Counts a response.
@@ -82,16 +43,8 @@ impl Metrics {
     }
 
     /// Watches an answer to the request of `access`.
-    pub(crate) fn watch(&self, access: Arc<Access>) -> Watch {
-        Watch {
-            first_token: self.first_token.clone(),
-            latency: self.latency.clone(),
-            inter_token: self.inter_token.clone(),
-            requests: self.requests.clone(),
-            access,
-            last_token: None,
-            ended: false,
-        }
+    pub(crate) fn watch(&self, access: Arc<Access>, size: RequestSize) -> Watch {
+        Watch::new(self.answers.clone(), access, size)
     }
 
     pub(crate) fn text(
@@ -113,69 +66,31 @@ impl Metrics {
     }
 }
 
-/// Timer of one answer. An answer dropped before its end counts as cancelled, unless its request
-/// has failed.
-pub(crate) struct Watch {
-    first_token: Histogram,
-    latency: Histogram,
-    inter_token: Histogram,
-    requests: IntCounterVec,
-    access: Arc<Access>,
-    last_token: Option<Instant>,
-    ended: bool,
-}
-
-impl Watch {
-    /// Records a token.
-    pub(crate) fn token(&mut self) {
-        let now = Instant::now();
-        match self.last_token.replace(now) {
-            None => self.first_token.observe((now - self.access.arrival).as_secs_f64()),
-            Some(last) => self.inter_token.observe((now - last).as_secs_f64()),
-        }
-    }
-
-    /// Records the end of a complete answer.
-    pub(crate) fn end(&mut self, reason: &str) {
-        self.latency.observe(self.access.arrival.elapsed().as_secs_f64());
-        self.count(reason);
-    }
-
-    fn count(&mut self, reason: &str) {
-        self.ended = true;
-        self.requests.with_label_values(&[reason]).inc();
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.count(self.access.reason_of_drop());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
     fn a_request_is_counted_once_by_its_end() {
         let metrics = Metrics::new().expect("metrics");
-        let access = || Arc::new(Access::begin(None));
-        let mut watch = metrics.watch(access());
-        watch.token();
-        watch.token();
+        let access = || Arc::new(Access::begin(String::new(), None));
+        let size = RequestSize { prompt_tokens: 30, max_tokens: 7, answers: 4 };
+        let mut watch = metrics.watch(access(), size);
+        watch.token(|| Some(Instant::now()));
+        watch.token(|| None);
         watch.end("stop");
         drop(watch);
-        drop(metrics.watch(access()));
+        drop(metrics.watch(access(), size));
         let failed = access();
-        let watches = [metrics.watch(failed.clone()), metrics.watch(failed.clone())];
+        let watches = [metrics.watch(failed.clone(), size), metrics.watch(failed.clone(), size)];
         failed.fail("error");
         drop(watches);
         metrics.responded(400);
-        let text =
-            metrics.text(&Stats { running: 3, ..Stats::default() }, 2, "demo").expect("text");
+        let mut stats = Stats { running: 3, step_rows: 999, ..Stats::default() };
+        (stats.step_tokens[0], stats.step_tokens[1], stats.step_tokens[13]) = (2, 1, 2);
+        let text = metrics.text(&stats, 2, "demo").expect("text");
         let text = String::from_utf8(text).expect("UTF-8");
         for line in [
             "trail_requests_total{finish_reason=\"stop\"} 1",
@@ -185,6 +100,19 @@ mod tests {
             "trail_time_to_first_token_seconds_count 1",
             "trail_inter_token_seconds_count 1",
             "trail_request_latency_seconds_count 1",
+            "trail_request_queue_seconds_count 1",
+            "trail_request_prefill_seconds_count 1",
+            "trail_request_decode_seconds_count 1",
+            "trail_request_inference_seconds_count 1",
+            "trail_mean_inter_token_seconds_count 1",
+            "trail_request_prompt_tokens_sum 30",
+            "trail_request_generated_tokens_sum 2",
+            "trail_request_max_tokens_sum 7",
+            "trail_request_n_sum 4",
+            "trail_step_tokens_bucket{le=\"8\"} 3",
+            "trail_step_tokens_bucket{le=\"+Inf\"} 5",
+            "trail_step_tokens_sum 999",
+            "trail_step_tokens_count 5",
             "trail_requests_running 3",
             "trail_predictions_failed_total 2",
         ] {

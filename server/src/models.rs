@@ -1,4 +1,4 @@
-//! `GET /v1/models`: the one model.
+//! `GET /v1/models`: the model by its names, and that of embeddings.
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -8,20 +8,30 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::state::{ServerState, Shared};
 
-fn card(state: &ServerState) -> Value {
-    json!({
-        "id": state.name,
+fn card(state: &ServerState, name: &str) -> Value {
+    let card = json!({
+        "id": name,
         "object": "model",
         "created": state.created,
         "owned_by": "trail-rt",
-        // vLLM's field: maximum length of prompt and answer together, tokens.
-        "max_model_len": state.capacity,
-    })
+    });
+    if state.names.iter().all(|served| served != name) {
+        return card;
+    }
+    let mut card = card;
+    // vLLM's fields: the name of responses, and the maximum length of prompt and answer together,
+    // tokens.
+    card["root"] = json!(state.name());
+    card["max_model_len"] = json!(state.capacity);
+    card
 }
 
-/// Lists the models.
+/// Lists the model under each of its names, and that of embeddings.
 pub(crate) async fn list(State(state): Shared) -> Json<Value> {
-    Json(json!({ "object": "list", "data": [card(&state)] }))
+    let embedding = state.embedding.as_ref().map(|model| model.name.as_str());
+    let names = state.names.iter().map(String::as_str).chain(embedding);
+    let cards: Vec<Value> = names.map(|name| card(&state, name)).collect();
+    Json(json!({ "object": "list", "data": cards }))
 }
 
 /// Returns the model named `name`.
@@ -30,6 +40,8 @@ pub(crate) async fn retrieve(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let Path(name) = name.map_err(|rejection| ApiError::invalid(rejection.body_text()))?;
-    state.check_model(Some(&name))?;
-    Ok(Json(card(&state)))
+    if state.embedding.as_ref().is_none_or(|model| model.name != name) {
+        state.check_model(Some(&name))?;
+    }
+    Ok(Json(card(&state, &name)))
 }

@@ -4,6 +4,8 @@ use serde::Deserialize;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
 
+use crate::access::Access;
+use crate::api_keys::ApiKey;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
 use crate::number::{Count, Real, Whole};
@@ -43,6 +45,11 @@ pub(crate) struct Options {
     ignore_eos: Option<bool>,
     pub skip_special_tokens: Option<bool>,
     pub include_stop_str_in_output: Option<bool>,
+    /// vLLM: token ids of prompt and answer in the response.
+    pub return_token_ids: Option<bool>,
+    /// The name under which the answer's length was requested, where it is no OpenAI's.
+    #[serde(skip)]
+    max_tokens_name: Option<&'static str>,
     /// NVIDIA's extension of the request, as in Dynamo. Its form is validated only if a
     /// predictor reads it.
     #[serde(default)]
@@ -53,6 +60,8 @@ pub(crate) struct Options {
 #[serde(expecting = "an object")]
 struct StreamOptions {
     include_usage: Option<bool>,
+    /// vLLM: counts in every chunk, if there are any.
+    continuous_usage_stats: Option<bool>,
 }
 
 impl Options {
@@ -61,17 +70,45 @@ impl Options {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
     }
 
+    /// Returns true if every chunk of a stream has the counts so far.
+    pub(crate) fn continuous_usage(&self) -> bool {
+        let options = self.stream_options.as_ref();
+        self.include_usage()
+            && options.and_then(|options| options.continuous_usage_stats).unwrap_or(false)
+    }
+
+    /// These options of a request of Anthropic's API, whose stop strings have another name.
+    pub(crate) fn of_message(self, stop_sequences: Option<Vec<String>>) -> Options {
+        let stop = stop_sequences.map(OneOrMany::Many);
+        Options { stop, n: None, max_completion_tokens: None, ..self }
+    }
+
+    /// These options of a request to OpenAI's Responses API, whose length has another name.
+    pub(crate) fn of_response(self, max_output_tokens: Option<Count>) -> Options {
+        let max_tokens_name = Some("max_output_tokens");
+        let max_completion_tokens = None;
+        Options {
+            n: None,
+            stop: None,
+            max_tokens: max_output_tokens,
+            max_completion_tokens,
+            max_tokens_name,
+            ..self
+        }
+    }
+
     /// The name under which the answer's length was requested.
     pub(crate) fn max_tokens_field(&self) -> &'static str {
         match self.max_completion_tokens {
             Some(_) => "max_completion_tokens",
-            None => "max_tokens",
+            None => self.max_tokens_name.unwrap_or("max_tokens"),
         }
     }
 
     pub(crate) fn request(
         &self,
         state: &ServerState,
+        access: &Access,
         prompts: &Prompts,
         prompt: usize,
         sampling: SamplingParams,
@@ -106,20 +143,22 @@ impl Options {
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            cache_salt: self.cache_salt()?,
+            cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }
 
-    /// An empty salt is refused, as by vLLM: the client would share with all who give none.
-    fn cache_salt(&self) -> Result<Vec<u8>, ApiError> {
-        let Some(salt) = &self.cache_salt else { return Ok(Vec::new()) };
+    /// The hash of `key`, which has one length, and the request's own salt. An empty one of those
+    /// is refused, as by vLLM: the client would share with all who give none.
+    fn cache_salt(&self, key: Option<&ApiKey>) -> Result<Vec<u8>, ApiError> {
+        let of_key = key.map_or(&[][..], |key| key.hash.bytes());
+        let Some(salt) = &self.cache_salt else { return Ok(of_key.to_vec()) };
         if salt.is_empty() || salt.len() > MAX_SALT {
             let message = format!("cache_salt must have 1 to {MAX_SALT} bytes, not {}", salt.len());
             return Err(ApiError::invalid_field("cache_salt", message));
         }
-        Ok(salt.clone().into_bytes())
+        Ok([of_key, salt.as_bytes()].concat())
     }
 
     fn stop_tokens(&self) -> Result<Vec<u32>, ApiError> {

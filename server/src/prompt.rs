@@ -10,18 +10,17 @@ use crate::body_permit::BodyPermit;
 use crate::error::ApiError;
 use crate::number::Count;
 use crate::state::ServerState;
-use crate::submit::MAX_CHOICES;
 
-/// The prompts of a completion.
+/// The prompts of a completion, or the inputs of embeddings: `MAX` at the most.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Prompt {
+pub(crate) enum Prompt<const MAX: usize> {
     /// Prompts as text.
     Texts(Vec<String>),
     /// Prompts as token ids.
     Ids(Vec<Vec<u32>>),
 }
 
-impl Prompt {
+impl<const MAX: usize> Prompt<MAX> {
     /// Returns the token ids of each prompt. Texts that cannot fit the context are refused before
     /// any is tokenized, or by the words of their beginning. A client that leaves ends the work at
     /// the next prompt of a list: the tokenizer takes a text in one piece, since where it may be
@@ -59,16 +58,16 @@ impl Prompt {
 
 /// A string, an array of strings, an array of token ids, or an array of such arrays. Unlike serde's
 /// `untagged` it keeps no copy of what it reads, and stops at the first prompt too many.
-impl<'de> Deserialize<'de> for Prompt {
+impl<'de, const MAX: usize> Deserialize<'de> for Prompt<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PromptVisitor)
+        deserializer.deserialize_any(PromptVisitor::<MAX>)
     }
 }
 
-struct PromptVisitor;
+struct PromptVisitor<const MAX: usize>;
 
-impl<'de> Visitor<'de> for PromptVisitor {
-    type Value = Prompt;
+impl<'de, const MAX: usize> Visitor<'de> for PromptVisitor<MAX> {
+    type Value = Prompt<MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(
@@ -76,20 +75,20 @@ impl<'de> Visitor<'de> for PromptVisitor {
         )
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Prompt, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<Prompt<MAX>, E> {
         Ok(Prompt::Texts(vec![text.to_owned()]))
     }
 
-    fn visit_string<E: Error>(self, text: String) -> Result<Prompt, E> {
+    fn visit_string<E: Error>(self, text: String) -> Result<Prompt<MAX>, E> {
         Ok(Prompt::Texts(vec![text]))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Prompt, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Prompt<MAX>, A::Error> {
         match items.next_element()? {
             None => Ok(Prompt::Texts(Vec::new())),
             Some(Item::Text(first)) => {
                 let text = |item| if let Item::Text(text) = item { Some(text) } else { None };
-                Ok(Prompt::Texts(collect(first, items, MAX_CHOICES, text)?))
+                Ok(Prompt::Texts(collect(first, items, MAX, text)?))
             }
             Some(Item::Id(first)) => {
                 let id = |item| if let Item::Id(id) = item { Some(id) } else { None };
@@ -97,7 +96,7 @@ impl<'de> Visitor<'de> for PromptVisitor {
             }
             Some(Item::Ids(first)) => {
                 let ids = |item| if let Item::Ids(ids) = item { Some(ids) } else { None };
-                Ok(Prompt::Ids(collect(first, items, MAX_CHOICES, ids)?))
+                Ok(Prompt::Ids(collect(first, items, MAX, ids)?))
             }
         }
     }
@@ -175,8 +174,9 @@ impl<'de> Visitor<'de> for ItemVisitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::submit::MAX_CHOICES;
 
-    fn parse(json: &str) -> Result<Prompt, String> {
+    fn parse(json: &str) -> Result<Prompt<MAX_CHOICES>, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
     }
 

@@ -1,21 +1,18 @@
-//! Responses: one object, or a stream of server-sent events.
-
-use std::future;
-use std::marker::PhantomData;
+//! Responses of OpenAI's two text endpoints: one object, or a stream of server-sent events.
 
 use axum::Json;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use futures_util::future::try_join_all;
-use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
+use std::marker::PhantomData;
+use trail_cli::random;
 
 use crate::choice::{Choice, Delta};
 use crate::envelope::{Envelope, Usage};
 use crate::error::ApiError;
+use crate::event_stream::{EventSource, Sent, whole_answers};
 use crate::options::Options;
 use crate::state::{ServerState, unix_time};
-use trail_cli::random;
 
 /// Response objects of one endpoint.
 pub(crate) trait Endpoint: Send + Sync + 'static {
@@ -30,12 +27,12 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     /// Choice of a streamed chunk.
     type Piece: Serialize + Send;
 
-    /// First chunk of a choice, for endpoints that send one before any text.
-    fn opening(index: usize) -> Option<Self::Piece>;
     /// Converts a delta to a chunk's choice.
     fn piece(delta: Delta) -> Self::Piece;
     /// Converts a complete answer to a choice.
     fn choice(whole: Delta) -> Self::Choice;
+    /// Token ids of the prompt that stand beside the choices instead of in them.
+    fn shared_prompt(delta: &mut Delta) -> Option<Vec<u32>>;
 }
 
 /// Responds with `choices`: as one object once all are complete, or as a stream.
@@ -48,13 +45,21 @@ pub(crate) async fn reply<D: Endpoint>(
     let head = Head::<D> {
         id: format!("{}{}", D::ID_PREFIX, random::id()),
         created: unix_time(),
-        model: state.name.clone(),
+        model: state.name().to_owned(),
+        system_fingerprint: state.fingerprint.clone(),
         dialect: PhantomData,
     };
-    match options.stream.unwrap_or(false) {
-        true => Ok(streamed(head, choices, usage, options.include_usage())),
-        false => whole(head, choices, usage).await,
+    if !options.stream.unwrap_or(false) {
+        return whole(head, choices, usage).await;
     }
+    let chunks = ChunkEvents {
+        head,
+        open: choices.len(),
+        usage,
+        include_usage: options.include_usage(),
+        continuous_usage: options.continuous_usage(),
+    };
+    Ok(chunks.respond(choices))
 }
 
 /// Fields that every chunk of a response repeats.
@@ -62,20 +67,33 @@ struct Head<D> {
     id: String,
     created: u64,
     model: String,
+    system_fingerprint: String,
     dialect: PhantomData<D>,
 }
 
 impl<D: Endpoint> Head<D> {
     fn envelope<C>(&self, object: &'static str, choices: Vec<C>) -> Envelope<C> {
-        let Head { id, created, model, .. } = self;
+        let Head { id, created, model, system_fingerprint, .. } = self;
         Envelope {
             id: id.clone(),
             object,
             created: *created,
             model: model.clone(),
+            system_fingerprint: system_fingerprint.clone(),
             choices,
+            prompt_token_ids: None,
             usage: None,
         }
+    }
+
+    fn event(
+        &self,
+        pieces: Vec<D::Piece>,
+        usage: Option<Usage>,
+        prompt_token_ids: Option<Vec<u32>>,
+    ) -> Sent {
+        let envelope = self.envelope(D::PIECE_OBJECT, pieces);
+        Event::default().json_data(Envelope { usage, prompt_token_ids, ..envelope })
     }
 }
 
@@ -84,73 +102,46 @@ async fn whole<D: Endpoint>(
     choices: Vec<Choice>,
     mut usage: Usage,
 ) -> Result<Response, ApiError> {
-    let wholes = try_join_all(choices.into_iter().map(Choice::complete)).await?;
+    let mut wholes = whole_answers(choices).await?;
     wholes.iter().for_each(|whole| usage.add(whole));
+    let prompt_token_ids = wholes.iter_mut().map(D::shared_prompt).fold(None, Option::or);
     let choices = wholes.into_iter().map(D::choice).collect();
-    let envelope = Envelope { usage: Some(usage), ..head.envelope(D::OBJECT, choices) };
-    Ok(Json(envelope).into_response())
+    let envelope = head.envelope(D::OBJECT, choices);
+    Ok(Json(Envelope { usage: Some(usage), prompt_token_ids, ..envelope }).into_response())
 }
 
-fn streamed<D: Endpoint>(
-    head: Head<D>,
-    choices: Vec<Choice>,
-    usage: Usage,
-    include_usage: bool,
-) -> Response {
-    let openings: Vec<_> = (0..choices.len()).filter_map(D::opening).collect();
-    let openings: Vec<_> =
-        openings.into_iter().map(|piece| head.event(vec![piece], None)).collect();
-    let chunks = ChunkEvents { head, open: choices.len(), usage, include_usage };
-    let deltas = stream::select_all(choices.into_iter().map(|choice| Box::pin(choice.deltas())));
-    let events = deltas
-        .scan(chunks, |chunks, delta| future::ready(chunks.convert(delta)))
-        .flat_map(stream::iter);
-    let events = Sse::new(stream::iter(openings).chain(events)).keep_alive(KeepAlive::default());
-    // nginx buffers an answer that does not forbid it.
-    ([("x-accel-buffering", "no")], events).into_response()
-}
-
-/// A server-sent event, or the error of its serialization.
-type Sent = Result<Event, axum::Error>;
-
-impl<D: Endpoint> Head<D> {
-    fn event(&self, pieces: Vec<D::Piece>, usage: Option<Usage>) -> Sent {
-        Event::default().json_data(Envelope { usage, ..self.envelope(D::PIECE_OBJECT, pieces) })
-    }
-}
-
-/// Converts deltas to server-sent events.
+/// Converts deltas to chunks.
 struct ChunkEvents<D> {
     head: Head<D>,
     /// Number of choices that have not ended.
     open: usize,
     usage: Usage,
     include_usage: bool,
+    /// Each chunk has the counts so far.
+    continuous_usage: bool,
 }
 
-impl<D: Endpoint> ChunkEvents<D> {
-    /// Returns the events of one delta; `None` after the end of the stream.
-    fn convert(&mut self, delta: Result<Delta, ApiError>) -> Option<Vec<Sent>> {
-        if self.open == 0 {
-            return None;
-        }
-        let delta = match delta {
-            Ok(delta) => delta,
-            Err(error) => {
-                // The HTTP status is already sent: the error can only be reported in the stream.
-                self.open = 0;
-                return Some(vec![Event::default().json_data(error.body())]);
-            }
-        };
+impl<D: Endpoint> EventSource for ChunkEvents<D> {
+    fn convert(&mut self, mut delta: Delta) -> Vec<Sent> {
         self.usage.add(&delta);
         self.open -= usize::from(delta.finish.is_some());
-        let mut events = vec![self.head.event(vec![D::piece(delta)], None)];
+        let usage = self.continuous_usage.then_some(self.usage);
+        let prompt = D::shared_prompt(&mut delta);
+        let mut events = vec![self.head.event(vec![D::piece(delta)], usage, prompt)];
         if self.open == 0 {
             if self.include_usage {
-                events.push(self.head.event(Vec::new(), Some(self.usage)));
+                events.push(self.head.event(Vec::new(), Some(self.usage), None));
             }
             events.push(Ok(Event::default().data("[DONE]")));
         }
-        Some(events)
+        events
+    }
+
+    fn is_ended(&self) -> bool {
+        self.open == 0
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Sent {
+        Event::default().json_data(error.body())
     }
 }

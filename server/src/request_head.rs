@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::body_limits::BodyLimits;
+use crate::cors::Origins;
 use crate::error::ApiError;
 
 /// The hosts and origins that may be named in a request.
@@ -24,6 +25,8 @@ pub(crate) struct HeadRules {
     pub is_loopback: bool,
     /// Names of such a server besides the loopback ones, as a proxy on its machine passes on.
     pub allowed_hosts: Vec<String>,
+    /// Origins of other sites whose pages may use the server.
+    pub origins: Origins,
 }
 
 /// Refuses a request whose head breaks the rules. Its body is read all the same: a connection
@@ -68,11 +71,14 @@ impl HeadRules {
     /// port, and programs, which send no Origin, are not refused.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         for origin in headers.get_all(ORIGIN) {
+            if self.origins.allow(origin) {
+                continue;
+            }
             let origin = origin.to_str().unwrap_or_default();
             let uri: Option<Uri> = origin.parse().ok();
             if !uri.as_ref().and_then(Uri::host).is_some_and(|host| self.allows(host)) {
                 return Err(ApiError::forbidden(format!(
-                    "pages of '{origin}' may not use this server: it listens on a loopback address"
+                    "pages of '{origin}' may not use this server: it listens on a loopback address (--cors-origin {origin} allows it)"
                 )));
             }
         }
@@ -99,7 +105,11 @@ pub fn check_text(text: &[u8]) -> [Option<serde_json::Value>; 2] {
     let Ok(request) = request.body(axum::body::Body::empty()) else { return [None, None] };
     let allowed_hosts = vec!["api.example".to_owned()];
     [true, false].map(|is_loopback| {
-        let rules = HeadRules { is_loopback, allowed_hosts: allowed_hosts.clone() };
+        let rules = HeadRules {
+            is_loopback,
+            allowed_hosts: allowed_hosts.clone(),
+            origins: Origins::default(),
+        };
         rules.check(&request).err().map(|error| error.body())
     })
 }
@@ -192,8 +202,10 @@ mod tests {
         }
     }
 
-    const LOOPBACK: HeadRules = HeadRules { is_loopback: true, allowed_hosts: Vec::new() };
-    const PUBLIC: HeadRules = HeadRules { is_loopback: false, allowed_hosts: Vec::new() };
+    const LOOPBACK: HeadRules =
+        HeadRules { is_loopback: true, allowed_hosts: Vec::new(), origins: Origins::NONE };
+    const PUBLIC: HeadRules =
+        HeadRules { is_loopback: false, allowed_hosts: Vec::new(), origins: Origins::NONE };
 
     #[test]
     fn one_valid_host_is_required() {

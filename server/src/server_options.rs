@@ -1,5 +1,8 @@
 //! Options of a server.
 
+use std::path::PathBuf;
+
+use crate::secret::Secret;
 use crate::timeouts::Timeouts;
 
 /// Options of a server.
@@ -15,4 +18,24 @@ pub struct ServerOptions {
     pub allow_special_tokens: bool,
     /// Hosts that a request to a loopback address may name besides the loopback ones.
     pub allowed_hosts: Vec<String>,
+    /// A Unix socket to listen on in place of the address.
+    pub uds: Option<PathBuf>,
+    /// PEM files of the certificate and its private key, for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Origins whose pages may use the server.
+    pub cors_origins: Vec<String>,
+    /// Path under which a proxy serves this server; empty for none.
+    pub root_path: String,
+    /// Names of the model; the first is that of responses. Empty for the name of its files.
+    pub model_names: Vec<String>,
+    /// Folder of an encoder for `/v1/embeddings`.
+    pub embedding_model: Option<PathBuf>,
+    /// The API key that a request needs.
+    pub api_key: Option<Secret>,
+    /// File with further API keys.
+    pub api_keys: Option<PathBuf>,
+    /// `/metrics` needs a key too.
+    pub protect_metrics: bool,
+    /// Requests of different keys share no KV block.
+    pub salts_by_key: bool,
 }

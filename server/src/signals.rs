@@ -4,8 +4,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::process;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -14,17 +13,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use trail_cli::{Error, flush_notices, notice};
 
+use crate::unix_socket::SocketFile;
+
 /// Time for the last lines to be read from stderr, where a signal ends the process.
 const FLUSH_LIMIT: Duration = Duration::from_millis(100);
 
 /// Handlers of SIGTERM, SIGINT and SIGHUP. Until the server accepts connections a signal ends the
 /// process with 128 and its number, as it would without a handler; as PID 1 of a container the
 /// process has no default action. Then the first asks for a drain, and the second ends the process.
-/// SIGHUP counts where stderr was a terminal at the start, and is ignored elsewhere, as after
-/// `nohup`.
+/// SIGHUP makes a server with files to reload read them again. Without any it asks for a drain
+/// where stderr was a terminal at the start, and is ignored elsewhere, as after `nohup`. A terminal
+/// that was closed asks for a drain in any case.
 #[derive(Clone, Debug)]
 pub struct Signals {
     stage: Arc<watch::Sender<Stage>>,
+    /// Sends at each request to reload; nothing is reloaded while there is no receiver.
+    reloads: Arc<watch::Sender<()>>,
+    /// A socket's file, which the process leaves behind if a signal ends it.
+    socket: Arc<OnceLock<Arc<SocketFile>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +49,19 @@ impl Signals {
     pub fn install() -> Result<Signals, Error> {
         let failed =
             |error: &dyn Display| Error::failed(format!("cannot wait for signals: {error}"));
-        let signals = Signals { stage: Arc::new(watch::Sender::new(Stage::Loading)) };
+        let signals = Signals {
+            stage: Arc::new(watch::Sender::new(Stage::Loading)),
+            reloads: Arc::new(watch::Sender::new(())),
+            socket: Arc::default(),
+        };
         let (report, installed) = mpsc::channel();
-        let stage = signals.stage.clone();
+        let handled = signals.clone();
         // After a hangup the closed terminal is none any more.
         let has_terminal = io::stderr().is_terminal();
         thread::Builder::new()
             .name("trail-signals".into())
             .spawn(move || {
-                if let Err(error) = listen(has_terminal, &stage, &report) {
+                if let Err(error) = handled.listen(has_terminal, &report) {
                     let _ = report.send(Err(error));
                 }
             })
@@ -73,50 +83,66 @@ impl Signals {
         self.stage.send_replace(Stage::Draining);
     }
 
+    /// Removes the file of a socket where a signal ends the process.
+    pub(crate) fn remove_at_exit(&self, socket: Arc<SocketFile>) {
+        // A server has one.
+        let _ = self.socket.set(socket);
+    }
+
+    /// Changes at each request to reload files.
+    pub(crate) fn reloads(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
+    }
+
     /// Completes once a signal has asked for a drain.
     pub(crate) async fn drain(&self) {
         // The sender is in `self`, so that the channel stays open.
         let _ = self.stage.subscribe().wait_for(|stage| *stage == Stage::Draining).await;
     }
-}
 
-/// Acts on signals until the process ends.
-fn listen(
-    has_terminal: bool,
-    stage: &watch::Sender<Stage>,
-    report: &mpsc::Sender<io::Result<()>>,
-) -> io::Result<()> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let _ = report.send(Ok(()));
-        loop {
-            let kind = tokio::select! {
-                _ = terminate.recv() => SignalKind::terminate(),
-                _ = interrupt.recv() => SignalKind::interrupt(),
-                _ = hangup.recv() => SignalKind::hangup(),
-            };
-            act(kind, has_terminal, stage);
-        }
-    })
-}
+    /// Acts on signals until the process ends.
+    fn listen(&self, has_terminal: bool, report: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut hangup = signal(SignalKind::hangup())?;
+            let _ = report.send(Ok(()));
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => self.end(SignalKind::terminate()),
+                    _ = interrupt.recv() => self.end(SignalKind::interrupt()),
+                    _ = hangup.recv() => self.hang_up(has_terminal),
+                };
+            }
+        })
+    }
 
-fn act(kind: SignalKind, has_terminal: bool, stage: &watch::Sender<Stage>) {
-    let is_hangup = kind == SignalKind::hangup();
-    let now = *stage.borrow();
-    match now {
-        _ if is_hangup && !has_terminal => {
+    fn hang_up(&self, had_terminal: bool) {
+        let is_closed = had_terminal && !io::stderr().is_terminal();
+        if !is_closed && self.reloads.receiver_count() > 0 {
+            self.reloads.send_replace(());
+        } else if !had_terminal {
             notice("SIGHUP is ignored: the server was started without a terminal");
+        } else {
+            self.end(SignalKind::hangup());
         }
-        Stage::Loading => process::exit(128 + kind.as_raw_value()),
-        Stage::Serving => drop(stage.send_replace(Stage::Draining)),
-        // A terminal that closes may send several.
-        Stage::Draining if is_hangup => {}
-        Stage::Draining => {
-            flush_notices(FLUSH_LIMIT);
-            process::exit(1);
+    }
+
+    fn end(&self, kind: SignalKind) {
+        let now = *self.stage.borrow();
+        match now {
+            Stage::Loading => process::exit(128 + kind.as_raw_value()),
+            Stage::Serving => drop(self.stage.send_replace(Stage::Draining)),
+            // A terminal that closes may send several.
+            Stage::Draining if kind == SignalKind::hangup() => {}
+            Stage::Draining => {
+                if let Some(socket) = self.socket.get() {
+                    socket.remove();
+                }
+                flush_notices(FLUSH_LIMIT);
+                process::exit(1);
+            }
         }
     }
 }

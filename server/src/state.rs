@@ -3,24 +3,38 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::Json;
 use axum::extract::State;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use trail_cli::{Error, Setup};
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
+use crate::api_keys::ApiKeys;
 use crate::body_limits::BodyLimits;
+use crate::embeddings::EmbeddingModel;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::response_store::ResponseStore;
+use crate::root_path;
 use crate::server_options::ServerOptions;
 use crate::timeouts::Timeouts;
+use crate::tls::Tls;
 
 /// The served model, its engine, and the server's own records.
 pub(crate) struct ServerState {
-    /// Name of the served model.
-    pub name: String,
+    /// Names of the served model: that of responses, and others of requests.
+    pub names: Vec<String>,
+    /// Model and program, as one name.
+    pub fingerprint: String,
+    /// The encoder of embeddings.
+    pub embedding: Option<Arc<EmbeddingModel>>,
+    /// Responses that later requests can go on from.
+    pub responses: ResponseStore,
     /// Start of the server, seconds since 1970.
     pub created: u64,
     /// Engine that runs the requests.
@@ -31,6 +45,14 @@ pub(crate) struct ServerState {
     pub template: ChatTemplate,
     /// Sampling parameters of a request that names none.
     pub sampling: SamplingParams,
+    /// Certificate and key; `None` for plain HTTP.
+    pub tls: Option<Tls>,
+    /// Path under which a proxy serves this server; empty for none.
+    pub root_path: String,
+    /// API keys; `None` if every request is let in.
+    pub keys: Option<ApiKeys>,
+    /// Requests of different keys share no KV block.
+    pub salts_by_key: bool,
     /// Metrics of the server.
     pub metrics: Metrics,
     /// Time limits.
@@ -61,6 +83,16 @@ impl ServerState {
         options: ServerOptions,
         budget: Arc<MemoryBudget>,
     ) -> Result<Self, Error> {
+        let keys = ApiKeys::open(options.api_key.as_ref(), options.api_keys)?;
+        if options.salts_by_key && keys.is_none() {
+            return Err(Error::usage(
+                "--prefix-cache per-key needs keys: give --api-key or --api-keys",
+            ));
+        }
+        root_path::check(&options.root_path)?;
+        let tls =
+            options.tls.map(|(certificate, key)| Tls::open(&certificate, &key)).transpose()?;
+        let embedding = options.embedding_model.as_deref().map(EmbeddingModel::open).transpose()?;
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
         let context = engine.model().config.max_context;
@@ -70,7 +102,17 @@ impl ServerState {
             sampling: setup.load_sampling_defaults()?,
             tokenizer,
             template: setup.template,
-            name: setup.name,
+            names: match options.model_names.is_empty() {
+                true => vec![setup.name],
+                false => options.model_names,
+            },
+            fingerprint: fingerprint(&engine),
+            embedding: embedding.map(Arc::new),
+            responses: ResponseStore::default(),
+            tls,
+            root_path: options.root_path,
+            keys,
+            salts_by_key: options.salts_by_key,
             metrics: Metrics::new()?,
             timeouts: options.timeouts,
             lifecycle: Lifecycle::new(),
@@ -148,13 +190,37 @@ impl ServerState {
         }
     }
 
+    /// The model's name in responses.
+    pub(crate) fn name(&self) -> &str {
+        &self.names[0]
+    }
+
     /// Returns an error if `name` is not the served model; a request without a name is accepted.
     pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
         match name {
-            Some(name) if name != self.name => Err(ApiError::no_such_model(name, &self.name)),
+            Some(name) if self.names.iter().all(|served| served != name) => {
+                Err(ApiError::no_such_model(name, &self.names.join("', '")))
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Digits that depend on the model's weights, the device that computes and the program's version.
+fn fingerprint(engine: &Engine) -> String {
+    let parts = [&trail_cli::fingerprint(engine.model()), engine.device(), version()];
+    let digits = format!("{:x}", Sha256::digest(parts.join("\n")));
+    format!("fp_{}", &digits[..12])
+}
+
+/// Version of the program.
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// `GET /version`.
+pub(crate) async fn show_version() -> Json<Value> {
+    Json(json!({ "version": version() }))
 }
 
 /// Seconds since 1970.
@@ -163,8 +229,8 @@ pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `GET /health`: 200 while requests are accepted, 503 while the server drains or after an engine
-/// failure.
+/// `GET /health` and `GET /ready`: 200 while requests are accepted, 503 while the server drains or
+/// after an engine failure.
 pub(crate) async fn health(State(state): Shared) -> Result<&'static str, ApiError> {
     state.check_open()?;
     Ok("ok\n")

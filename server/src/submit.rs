@@ -50,11 +50,12 @@ impl Options {
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
+        access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
             let seed = seed_of_answer(seed, (index % n) as u64);
             let sampling = self.sampling(&state.sampling, prompts, seed);
-            let request = self.request(state, prompts, index / n, sampling)?;
+            let request = self.request(state, access, prompts, index / n, sampling)?;
             let request = Request { initial_prediction, ..request };
             Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)
                 .map_err(|error| self.refusal(prompts, error))
@@ -86,6 +87,8 @@ impl Options {
             is_first: index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize)),
             echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
             scored: prompts.top_logprobs.is_some(),
+            answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
+            token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
             text: TextOptions {
                 keep_special: !self.skip_special_tokens.unwrap_or(true),

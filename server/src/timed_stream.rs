@@ -1,4 +1,4 @@
-//! A TCP stream whose waits for the client are bounded.
+//! A socket whose waits for the client are bounded.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::activity::Activity;
+use crate::socket::Socket;
 use crate::timeouts::Timeouts;
 
 /// A stream that fails with `TimedOut` when the client sends no request, or half a header, or does
@@ -18,7 +18,7 @@ use crate::timeouts::Timeouts;
 /// and the answer may take as long as it takes.
 pub(crate) struct TimedStream<'a> {
     /// Borrowed, as the watch for the client's leaving has it too.
-    stream: &'a TcpStream,
+    stream: &'a Socket,
     activity: Arc<Activity>,
     timeouts: Timeouts,
     read: Timer,
@@ -31,9 +31,15 @@ pub(crate) struct TimedStream<'a> {
 
 impl<'a> TimedStream<'a> {
     /// Wraps `stream`; `activity` says when a request is in progress.
-    pub(crate) fn new(stream: &'a TcpStream, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(stream: &'a Socket, activity: Arc<Activity>, timeouts: Timeouts) -> Self {
         let (read, write) = (Timer::default(), Timer::default());
         TimedStream { stream, activity, timeouts, read, write, requests: 0, in_header: false }
+    }
+
+    /// Begins the wait for a request: what has been read so far is no part of one.
+    pub(crate) fn begin_idle(&mut self) {
+        self.in_header = false;
+        self.read.stop();
     }
 
     /// Bounds the wait of a write that returned `polled`.
@@ -123,7 +129,7 @@ impl AsyncWrite for TimedStream<'_> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
-        // A TCP socket has nothing to flush.
+        // A socket has nothing to flush.
         Poll::Ready(Ok(()))
     }
 

@@ -32,6 +32,8 @@ pub(crate) enum Neutral {
     TextList,
     /// `{"type": "text"}`.
     TextType,
+    /// `{"type": "disabled"}`.
+    DisabledType,
     /// `"none"`, or `"auto"`, as there are no tools.
     NoTool,
 }
@@ -40,13 +42,15 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 58] = [
+const FIELDS: [Field; 63] = [
+    ("adapter", Neutral::Null),
     ("allowed_token_ids", Neutral::Null),
     ("audio", Neutral::Null),
     ("bad_words", Neutral::EmptyList),
     ("best_of", Neutral::One),
     ("chat_template", Neutral::Null),
     ("chat_template_kwargs", Neutral::EmptyMap),
+    ("custom_logit_processor", Neutral::Null),
     ("documents", Neutral::EmptyList),
     ("dry_multiplier", Neutral::Zero),
     ("dynatemp_range", Neutral::Zero),
@@ -67,6 +71,7 @@ const FIELDS: [Field; 58] = [
     ("length_penalty", Neutral::One),
     ("logit_bias", Neutral::EmptyMap),
     ("logits_processors", Neutral::EmptyList),
+    ("lora", Neutral::EmptyList),
     ("lora_path", Neutral::Null),
     ("min_tokens", Neutral::Zero),
     ("mirostat", Neutral::Zero),
@@ -75,6 +80,7 @@ const FIELDS: [Field; 58] = [
     ("n_predict", Neutral::Null),
     ("n_probs", Neutral::Zero),
     ("no_stop_trim", Neutral::False),
+    ("priority", Neutral::Zero),
     ("prompt_embeds", Neutral::Null),
     ("prompt_logprobs", Neutral::Null),
     ("reasoning", Neutral::Null),
@@ -82,9 +88,9 @@ const FIELDS: [Field; 58] = [
     ("regex", Neutral::Null),
     ("repeat_penalty", Neutral::One),
     ("response_format", Neutral::TextType),
-    ("return_token_ids", Neutral::False),
     ("return_tokens_as_token_ids", Neutral::False),
     ("samplers", Neutral::Null),
+    ("session_params", Neutral::Null),
     ("stop_regex", Neutral::Null),
     ("structural_tag", Neutral::Null),
     ("structured_outputs", Neutral::Null),
@@ -93,6 +99,7 @@ const FIELDS: [Field; 58] = [
     ("tool_choice", Neutral::NoTool),
     ("tools", Neutral::EmptyList),
     ("truncate_prompt_tokens", Neutral::Null),
+    ("truncate_sequence", Neutral::False),
     ("typical_p", Neutral::One),
     ("use_beam_search", Neutral::False),
     ("verbosity", Neutral::Null),
@@ -166,6 +173,9 @@ enum Shape {
     TextList,
     EmptyMap,
     TextType,
+    /// `"disabled"`.
+    Disabled,
+    DisabledType,
     Other,
 }
 
@@ -182,6 +192,7 @@ impl Shape {
             Neutral::EmptyMap => Shape::EmptyMap,
             Neutral::TextList => Shape::TextList,
             Neutral::TextType => Shape::TextType,
+            Neutral::DisabledType => Shape::DisabledType,
             Neutral::NoTool => Shape::NoTool,
         };
         self == Shape::Null || self == expected
@@ -227,6 +238,7 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         Ok(match text {
             "" => Shape::EmptyText,
             "text" => Shape::Text,
+            "disabled" => Shape::Disabled,
             "none" | "auto" => Shape::NoTool,
             _ => Shape::Other,
         })
@@ -245,8 +257,12 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         let mut shape = Shape::EmptyMap;
         while let Some(Name(name)) = map.next_key()? {
             let value = map.next_value::<Shape>()?;
-            let is_type = shape == Shape::EmptyMap && name == "type" && value == Shape::Text;
-            shape = if is_type { Shape::TextType } else { Shape::Other };
+            let is_type = shape == Shape::EmptyMap && name == "type";
+            shape = match value {
+                Shape::Text if is_type => Shape::TextType,
+                Shape::Disabled if is_type => Shape::DisabledType,
+                _ => Shape::Other,
+            };
         }
         Ok(shape)
     }

@@ -5,7 +5,7 @@ use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use trail_runtime::backend::BLOCK_TOKENS;
 
 /// vLLM's name of a metric, and ours.
-const NAMES: [(&str, &str); 14] = [
+const NAMES: [(&str, &str); 24] = [
     ("vllm:num_requests_running", "trail_requests_running"),
     ("vllm:num_requests_waiting", "trail_requests_waiting"),
     ("vllm:kv_cache_usage_perc", "trail_kv_use_ratio"),
@@ -20,6 +20,17 @@ const NAMES: [(&str, &str); 14] = [
     ("vllm:time_to_first_token_seconds", "trail_time_to_first_token_seconds"),
     ("vllm:inter_token_latency_seconds", "trail_inter_token_seconds"),
     ("vllm:e2e_request_latency_seconds", "trail_request_latency_seconds"),
+    ("vllm:request_time_per_output_token_seconds", "trail_mean_inter_token_seconds"),
+    ("vllm:request_queue_time_seconds", "trail_request_queue_seconds"),
+    ("vllm:request_prefill_time_seconds", "trail_request_prefill_seconds"),
+    ("vllm:request_decode_time_seconds", "trail_request_decode_seconds"),
+    ("vllm:request_inference_time_seconds", "trail_request_inference_seconds"),
+    ("vllm:request_prompt_tokens", "trail_request_prompt_tokens"),
+    ("vllm:request_generation_tokens", "trail_request_generated_tokens"),
+    ("vllm:request_params_max_tokens", "trail_request_max_tokens"),
+    ("vllm:request_params_n", "trail_request_n"),
+    // A histogram, despite its name.
+    ("vllm:iteration_tokens_total", "trail_step_tokens"),
 ];
 
 /// Copies of `families` under vLLM's names, with its labels, and what it says of its KV cache:

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod access_args;
 pub mod chat;
 pub mod demo;
 pub mod doctor;

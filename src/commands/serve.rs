@@ -9,6 +9,8 @@ use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice}
 use trail_platform::printable::printable;
 use trail_server::{ServerOptions, Signals, Timeouts};
 
+use super::access_args::{AccessArgs, or_list};
+
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Server")]
@@ -42,19 +44,21 @@ pub struct ServeArgs {
     /// Time for running requests to finish after SIGTERM or SIGINT; then they are cut [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(0))]
     drain_seconds: Option<u64>,
-    /// Name of the model in requests and responses [default: that of its file or folder]
-    #[arg(long, value_name = "NAME")]
-    served_model_name: Option<String>,
+    /// Names of the model in requests, separated by commas; the first is that of responses
+    /// [default: that of its file or folder]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    served_model_name: Vec<String>,
+    /// Folder of an encoder (BERT, MiniLM, BGE) that answers /v1/embeddings
+    #[arg(long, hide = true, value_name = "PATH")]
+    embedding_model: Option<PathBuf>,
     /// Write a line to stderr for each request: method, path, status, duration, tokens
     #[arg(long)]
     verbose: bool,
     /// Treat special tokens in chat messages of users and tools as control tokens, not as text
-    #[arg(long)]
+    #[arg(long, hide = true)]
     allow_special_tokens: bool,
-    /// Names under which a loopback server may be addressed, besides localhost: those that a proxy
-    /// on this machine passes on
-    #[arg(long, hide = true, value_name = "NAMES", value_delimiter = ',')]
-    allowed_hosts: Vec<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
@@ -87,13 +91,11 @@ impl ServeArgs {
             write_timeout: self.write_timeout.or(others.write_timeout),
             max_connections: self.max_connections.or(others.max_connections),
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
-            served_model_name: self.served_model_name.or(others.served_model_name),
+            served_model_name: or_list(self.served_model_name, others.served_model_name),
+            embedding_model: self.embedding_model.or(others.embedding_model),
             verbose: self.verbose || others.verbose,
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
-            allowed_hosts: match self.allowed_hosts.is_empty() {
-                true => others.allowed_hosts,
-                false => self.allowed_hosts,
-            },
+            access: self.access.or(others.access),
             record: self.record.or(others.record),
             force: self.force || others.force,
         }
@@ -135,30 +137,32 @@ pub fn run(
 ) -> Result<(), Error> {
     let signals = Signals::install()?;
     let mut setup = Setup::load(model)?;
+    let engine = &args.access.with_prefix_cache(engine)?;
     let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
     let engine = setup.logged_engine(engine, log.as_ref())?;
     let host = (args.host(), args.port());
-    if let Some(name) = &args.served_model_name {
+    if let Some(name) = args.served_model_name.first() {
         setup.name.clone_from(name);
     }
-    let options = ServerOptions {
+    let options = args.access.apply(ServerOptions {
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
-        allowed_hosts: args.allowed_hosts.clone(),
-    };
+        model_names: args.served_model_name.clone(),
+        embedding_model: args.embedding_model.clone(),
+        ..ServerOptions::default()
+    })?;
     let policy = engine.policy();
     let model = setup.name.clone();
     // One line, whatever the name of the model's file.
     let shown = printable(&model).replace('\n', "\\n");
     let device = engine.device().to_owned();
     trail_server::run(setup, engine, host, options, signals, |at| {
-        notice(format_args!("trail-rt serves {shown} under {policy} ({device}) on http://{at}"));
+        notice(format_args!("trail-rt serves {shown} under {policy} ({device}) on {at}"));
         if json {
-            let url = format!("http://{at}");
             let object =
-                json!({ "model": model, "policy": policy.name(), "device": device, "url": url });
+                json!({ "model": model, "policy": policy.name(), "device": device, "url": at });
             return Output::stdout().line(&object.to_string());
         }
         Ok(())

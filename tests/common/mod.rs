@@ -6,7 +6,7 @@ pub(crate) mod http;
 mod server;
 pub(crate) mod timeline;
 
-pub(crate) use http::receive;
+pub(crate) use http::{Response, receive, send_with};
 pub(crate) use server::{Server, pieces};
 
 use std::process::{Command, Output};

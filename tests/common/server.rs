@@ -45,14 +45,18 @@ impl Server {
         let _deadline = Deadline::of(child.id());
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let mut output = String::new();
-        while !output.contains("http://") {
+        while !output.contains(" on http") {
             assert!(
                 stderr.read_line(&mut output).expect("stderr is text") > 0,
                 "no address: {output}"
             );
         }
-        let address = output.trim().rsplit("http://").next().and_then(|text| text.parse().ok());
-        Server { child, stderr, address: address.expect("an address") }
+        let address = output.trim().rsplit("://").next().expect("an address");
+        // A Unix socket has a path.
+        let none = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address =
+            if address.starts_with('/') { none } else { address.parse().expect("a port") };
+        Server { child, stderr, address }
     }
 
     /// Sends a GET; returns status and body.
@@ -64,6 +68,17 @@ impl Server {
     pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let (status, body) = http::receive(http::send(self.address, method, path, body));
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// Sends a request with further `headers`.
+    pub(crate) fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> http::Response {
+        http::Response::read(&mut http::send_with(self.address, method, path, headers, body))
     }
 
     /// Sends a POST that must succeed; returns the body.
@@ -132,8 +147,13 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal, such as `-HUP`.
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill starts");
+        let killed = Command::new("kill").args([signal, &pid]).status().expect("kill starts");
         assert!(killed.success());
     }
 

@@ -69,6 +69,16 @@ fn metrics_have_vllms_names_too() {
         ("time_to_first_token_seconds_count", 1.0),
         ("inter_token_latency_seconds_count", 4.0),
         ("e2e_request_latency_seconds_count", 1.0),
+        ("request_queue_time_seconds_count", 1.0),
+        ("request_prefill_time_seconds_count", 1.0),
+        ("request_decode_time_seconds_count", 1.0),
+        ("request_inference_time_seconds_count", 1.0),
+        ("request_time_per_output_token_seconds_count", 1.0),
+        ("request_prompt_tokens_sum", prompt_tokens),
+        ("request_generation_tokens_sum", 5.0),
+        ("request_params_max_tokens_sum", 5.0),
+        ("request_params_n_sum", 1.0),
+        ("iteration_tokens_total_count", server.metric("trail_steps_total")),
     ] {
         assert_eq!(server.metric_of(&format!("vllm:{name}{labels}")), Some(value), "{name}");
     }

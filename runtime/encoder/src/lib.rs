@@ -12,6 +12,7 @@ pub mod config;
 mod error;
 mod files;
 mod forward;
+mod pooling;
 mod weights;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use trail_probe::predictor::Pooling;
 use trail_runtime::text::Tokenizer;
 
 pub use error::EncoderError;
+pub use pooling::pooling_of;
 
 use config::Config;
 use files::Files;
@@ -80,8 +82,13 @@ impl Encoder {
 
     /// The embedding of `text`, `[width]`: the last layer's output, pooled, not normalised.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>, EncoderError> {
+        self.embed_ids(&self.encode(text)?)
+    }
+
+    /// The encoder's own tokens of `text`, special ones included, cut at [`Encoder::max_length`].
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, EncoderError> {
         let ids = self.tokenizer.encode(text, true);
-        self.embed_ids(&ids.map_err(|error| EncoderError(error.to_string().replace('\n', " ")))?)
+        ids.map_err(|error| EncoderError(error.to_string().replace('\n', " ")))
     }
 
     /// The same for the encoder's own token `ids`, special ones included.

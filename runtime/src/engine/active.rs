@@ -95,6 +95,7 @@ impl ActiveRequest {
         if std::mem::replace(&mut self.is_started, true) {
             return;
         }
+        self.status.start();
         let tokens = (self.request.max_tokens as usize).min(RESERVED_TOKENS);
         self.tokens.reserve_exact(tokens);
         let per_token = 1 + usize::from(predicts) + usize::from(self.request.sampling.top_logprobs);

@@ -31,6 +31,11 @@ impl RequestHandle {
         self.initial_prediction
     }
 
+    /// Time of the first step that computed a part of the request: known with the first token.
+    pub fn started(&self) -> Option<Instant> {
+        self.status.started()
+    }
+
     /// Tokens of the prompt whose KV was shared instead of computed: known with the first token.
     pub fn cached_tokens(&self) -> u32 {
         self.status.cached_tokens()

@@ -63,7 +63,7 @@ pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use prediction_watch::PredictionWindow;
 pub use request::{Notify, Request};
 pub use speculation::Speculate;
-pub use stats::{SLACK_BOUNDS_US, Stats};
+pub use stats::{SLACK_BOUNDS_US, STEP_TOKENS_BOUNDS, Stats};
 pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;

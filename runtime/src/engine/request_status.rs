@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use super::event::FinishReason;
 
@@ -19,6 +20,8 @@ pub(super) struct RequestStatus {
     cached_tokens: AtomicU32,
     /// Draft tokens that were the sampled ones.
     accepted_tokens: AtomicU32,
+    /// Time of the first step that has rows of the request.
+    started: OnceLock<Instant>,
     /// Set when the engine ends the request.
     finished: OnceLock<FinishReason>,
 }
@@ -30,6 +33,7 @@ impl RequestStatus {
             cancelled: AtomicBool::new(false),
             cached_tokens: AtomicU32::new(0),
             accepted_tokens: AtomicU32::new(0),
+            started: OnceLock::new(),
             finished: OnceLock::new(),
         }
     }
@@ -45,6 +49,16 @@ impl RequestStatus {
 
     pub(super) fn admit(&self, idx: u32) {
         self.idx.store(idx, Ordering::Release);
+    }
+
+    /// Records that the request's first step begins.
+    pub(super) fn start(&self) {
+        // It has one: this is called once.
+        let _ = self.started.set(Instant::now());
+    }
+
+    pub(super) fn started(&self) -> Option<Instant> {
+        self.started.get().copied()
     }
 
     /// Records that the request began after its first `tokens`.

@@ -10,6 +10,10 @@ use super::prediction_watch::PredictionWindow;
 pub const SLACK_BOUNDS_US: [u32; 12] =
     [0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 100_000];
 
+/// Upper bounds of the histogram of a step's tokens, vLLM's; the last bucket is open.
+pub const STEP_TOKENS_BOUNDS: [u32; 13] =
+    [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
+
 /// Counters as the engine's thread writes them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -51,6 +55,8 @@ pub(super) struct Counters {
     pub(super) distrusted: AtomicU64,
     pub(super) slack_us: [AtomicU64; SLACK_BOUNDS_US.len()],
     pub(super) step_ns: AtomicU64,
+    step_tokens: [AtomicU64; STEP_TOKENS_BOUNDS.len() + 1],
+    step_rows: AtomicU64,
 }
 
 /// Adds to a counter. Relaxed: counters are independent of each other.
@@ -72,6 +78,15 @@ impl Counters {
     pub(super) fn count_slack(&self, slack_us: u32) {
         let bucket = SLACK_BOUNDS_US.iter().rposition(|&bound| slack_us >= bound).unwrap_or(0);
         add(&self.slack_us[bucket], 1);
+    }
+
+    /// Counts a step of `rows` tokens that took `elapsed_ns`.
+    pub(super) fn count_step(&self, rows: usize, elapsed_ns: u64) {
+        add(&self.steps, 1);
+        add(&self.step_ns, elapsed_ns);
+        add(&self.step_rows, rows as u64);
+        let bucket = STEP_TOKENS_BOUNDS.partition_point(|&bound| (bound as usize) < rows);
+        add(&self.step_tokens[bucket], 1);
     }
 
     /// Publishes what the requests in the engine occupy, `live` by number with those that the
@@ -148,6 +163,8 @@ impl Counters {
             predictions_distrusted: get(&self.distrusted),
             slack_us: std::array::from_fn(|i| get(&self.slack_us[i])),
             step_seconds: get(&self.step_ns) as f64 * 1e-9,
+            step_tokens: std::array::from_fn(|i| get(&self.step_tokens[i])),
+            step_rows: get(&self.step_rows),
         }
     }
 }
@@ -230,6 +247,11 @@ pub struct Stats {
     pub slack_us: [u64; SLACK_BOUNDS_US.len()],
     /// Time spent in steps, seconds.
     pub step_seconds: f64,
+    /// Steps by their tokens, of prompts and answers and proposed ones, bucketed by
+    /// [`STEP_TOKENS_BOUNDS`].
+    pub step_tokens: [u64; STEP_TOKENS_BOUNDS.len() + 1],
+    /// Tokens of all steps.
+    pub step_rows: u64,
 }
 
 impl Stats {
@@ -251,5 +273,21 @@ impl Stats {
     pub fn fresh_share(&self) -> Option<f64> {
         let all = self.predictions_fresh + self.predictions_late;
         (all > 0).then(|| self.predictions_fresh as f64 / all as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_counted_by_their_tokens() {
+        let counters = Counters::default();
+        for rows in [1, 2, 8, 9, 16_384, 16_385] {
+            counters.count_step(rows, 10);
+        }
+        let stats = counters.snapshot(1);
+        assert_eq!(stats.step_tokens, [1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((stats.steps, stats.step_rows), (6, 32_789));
     }
 }

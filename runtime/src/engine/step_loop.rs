@@ -364,7 +364,6 @@ impl StepLoop {
         // The step launched after it, if any, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];
         next.begin_ns = next.begin_ns.max(now_ns);
-        add(&self.counters.steps, 1);
-        add(&self.counters.step_ns, elapsed_ns);
+        self.counters.count_step(rows, elapsed_ns);
     }
 }

@@ -23,7 +23,8 @@ pub struct StopMatcher {
     include_stop: bool,
     /// Suffix of the text so far that may still become a stop string.
     held: String,
-    stopped: bool,
+    /// Index of the stop string that was found.
+    found: Option<usize>,
 }
 
 impl StopMatcher {
@@ -38,7 +39,7 @@ impl StopMatcher {
                 stop.len()
             ));
         }
-        Ok(StopMatcher { stops, include_stop: false, held: String::new(), stopped: false })
+        Ok(StopMatcher { stops, include_stop: false, held: String::new(), found: None })
     }
 
     /// Emits the stop string itself if `include`; by default it is cut off.
@@ -49,12 +50,12 @@ impl StopMatcher {
 
     /// Appends a piece of text.
     pub fn push(&mut self, piece: &str) -> Step {
-        if self.stopped {
+        if self.found.is_some() {
             return Step { emit: String::new(), stopped: true };
         }
         self.held.push_str(piece);
-        if let Some((start, end)) = self.first_completed() {
-            self.stopped = true;
+        if let Some((start, end, stop)) = self.first_completed() {
+            self.found = Some(stop);
             self.held.truncate(if self.include_stop { end } else { start });
             return Step { emit: std::mem::take(&mut self.held), stopped: true };
         }
@@ -62,18 +63,22 @@ impl StopMatcher {
         Step { emit: std::mem::replace(&mut self.held, open), stopped: false }
     }
 
+    /// The stop string that was found.
+    pub fn found(&self) -> Option<&str> {
+        self.found.map(|stop| self.stops[stop].as_str())
+    }
+
     /// Returns the text held back, at the end of an answer without a stop string.
     pub fn flush(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Byte range in the held text of the stop string that is completed first.
-    fn first_completed(&self) -> Option<(usize, usize)> {
-        let spans = self
-            .stops
-            .iter()
-            .filter_map(|stop| self.held.find(stop).map(|start| (start, start + stop.len())));
-        spans.min_by_key(|&(start, end)| (end, start))
+    /// Byte range in the held text of the stop string that is completed first, and its index.
+    fn first_completed(&self) -> Option<(usize, usize, usize)> {
+        let spans = self.stops.iter().enumerate().filter_map(|(index, stop)| {
+            self.held.find(stop).map(|start| (start, start + stop.len(), index))
+        });
+        spans.min_by_key(|&(start, end, _)| (end, start))
     }
 
     /// Length of the longest suffix of the held text that is a prefix of a stop string, bytes.
@@ -139,6 +144,18 @@ mod tests {
                 "{stops:?} in {pieces:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_stop_string_that_was_found_is_known() {
+        let mut matcher = matcher(&["bc", "abc", "x"]);
+        let found: Vec<Option<String>> = ["aa", "bcx", "x"]
+            .map(|piece| {
+                matcher.push(piece);
+                matcher.found().map(str::to_owned)
+            })
+            .into();
+        assert_eq!(found, [None, Some("abc".to_owned()), Some("abc".to_owned())]);
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! A conversation, rendered by the chat template and tokenized.
+
+use std::sync::Arc;
+
+use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
+
+use crate::body_permit::BodyPermit;
+use crate::error::ApiError;
+use crate::prompts::Prompts;
+use crate::state::ServerState;
+
+/// The turns of a conversation.
+pub(crate) struct Conversation {
+    /// The turns; one at least.
+    pub turns: Vec<ChatMessage>,
+    /// A text that the answer is expected to repeat in part.
+    pub expected: Option<String>,
+    /// Form of the prompt.
+    pub options: ChatOptions,
+    /// Name of the request field that holds the turns, for error messages.
+    pub field: &'static str,
+}
+
+impl Conversation {
+    /// Renders and encodes the turns; returns the permit as well.
+    pub(crate) async fn encode(
+        self,
+        state: Arc<ServerState>,
+        permit: BodyPermit,
+    ) -> Result<(Prompts, BodyPermit), ApiError> {
+        let Conversation { turns, expected, options, field } = self;
+        if turns.is_empty() {
+            return Err(ApiError::invalid_field(field, "there are no messages: give at least one"));
+        }
+        let (prompts, permit) = permit
+            .run(move |_| {
+                let invalid = |error: ChatError| ApiError::invalid_field(field, error.to_string());
+                let chat = state.template.render_for(&state.tokenizer, &turns, options);
+                let chat = chat.map_err(invalid)?;
+                let text = chat.plain_text();
+                state.check_text(field, &text)?;
+                state.check_beginning(field, &text)?;
+                let ids = chat.encode(&state.tokenizer).map_err(invalid)?;
+                let expected = expected.map(|text| state.encode_expected(&text)).transpose()?;
+                Ok(Prompts {
+                    ids: vec![ids],
+                    expected: expected.unwrap_or_default(),
+                    echo: Vec::new(),
+                    field,
+                    default_max_tokens: None,
+                    top_logprobs: None,
+                    top_logprobs_field: "top_logprobs",
+                })
+            })
+            .await?;
+        Ok((prompts?, permit))
+    }
+}

@@ -1,0 +1,215 @@
+//! `/v1/responses`: OpenAI's Responses API for text.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use trail_runtime::text::{ChatMessage, ChatOptions};
+
+use crate::access::Access;
+use crate::body::{Admitted, Body};
+use crate::chat_message::{Part, joined, template_role};
+use crate::conversation::Conversation;
+use crate::envelope::Usage;
+use crate::error::ApiError;
+use crate::event_stream::{EventSource, whole_answers};
+use crate::number::Count;
+use crate::one_or_many::OneOrMany;
+use crate::options::Options;
+use crate::response_events::ResponseEvents;
+use crate::response_object::{Echoed, Outcome};
+use crate::state::Shared;
+use crate::unsupported::{Field, Neutral};
+
+/// Fields of this endpoint that would change the answer and are not supported.
+const UNSUPPORTED: [Field; 5] = [
+    ("background", Neutral::False),
+    ("conversation", Neutral::Null),
+    ("max_tool_calls", Neutral::Null),
+    ("prompt", Neutral::Null),
+    ("top_logprobs", Neutral::Zero),
+];
+/// The one of the values of `include` that asks for something that answers without tools have.
+const LOGPROBS: &str = "message.output_text.logprobs";
+/// Most entries of `metadata`, as in OpenAI's interface.
+const MAX_METADATA: usize = 16;
+
+#[derive(Deserialize)]
+struct Fields {
+    input: OneOrMany<Item>,
+    instructions: Option<String>,
+    max_output_tokens: Option<Count>,
+    previous_response_id: Option<String>,
+    store: Option<bool>,
+    metadata: Option<BTreeMap<String, String>>,
+    include: Option<Vec<String>>,
+    #[serde(rename = "text")]
+    _text: Option<TextFormat>,
+    #[serde(rename = "truncation")]
+    _truncation: Option<Truncation>,
+}
+
+/// An item of the input. Only messages are supported.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a role and a content")]
+struct Item {
+    #[serde(default, rename = "type")]
+    _kind: ItemKind,
+    role: String,
+    content: OneOrMany<Part>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+enum ItemKind {
+    #[default]
+    Message,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a format")]
+struct TextFormat {
+    #[serde(rename = "format")]
+    _format: Option<Format>,
+    #[serde(rename = "verbosity")]
+    _verbosity: Option<Verbosity>,
+}
+
+/// The default alone: the models know no other.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verbosity {
+    Medium,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a type")]
+struct Format {
+    #[serde(rename = "type")]
+    _kind: FormatKind,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FormatKind {
+    Text,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Truncation {
+    Disabled,
+}
+
+/// A request: the turns of its input, and what its response repeats.
+struct Request {
+    turns: Vec<ChatMessage>,
+    store: bool,
+    echoed: Echoed,
+    options: Options,
+}
+
+fn read(body: &Body) -> Result<Request, ApiError> {
+    body.check(&UNSUPPORTED)?;
+    let fields: Fields = body.read()?;
+    if fields.include.iter().flatten().any(|included| included == LOGPROBS) {
+        let message = format!("'{LOGPROBS}' is not supported: leave it out");
+        return Err(ApiError::invalid_field("include", message));
+    }
+    let metadata = fields.metadata.unwrap_or_default();
+    if metadata.len() > MAX_METADATA {
+        let message = format!("metadata has more than {MAX_METADATA} entries");
+        return Err(ApiError::invalid_field("metadata", message));
+    }
+    let turn = |item: Item| ChatMessage::new(template_role(item.role), joined(item.content));
+    let turns = match fields.input {
+        OneOrMany::One(text) => vec![ChatMessage::new("user", text)],
+        OneOrMany::Many(items) => items.into_iter().map(turn).collect(),
+    };
+    let options = body.read::<Options>()?.of_response(fields.max_output_tokens);
+    let store = fields.store.unwrap_or(true);
+    let echoed = Echoed {
+        instructions: fields.instructions,
+        max_output_tokens: fields.max_output_tokens.map(Count::get),
+        previous_response_id: fields.previous_response_id,
+        metadata,
+        store,
+    };
+    Ok(Request { turns, store, echoed, options })
+}
+
+/// Answers an input.
+pub(crate) async fn create(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    admitted: Admitted,
+) -> Result<Response, ApiError> {
+    state.check_open()?;
+    let (Request { turns, store, echoed, options }, permit) = admitted.read(read).await?;
+    state.check_model(options.model.as_deref())?;
+    if turns.is_empty() {
+        return Err(ApiError::invalid_field("input", "the input is empty: give one message"));
+    }
+    let turns = match &echoed.previous_response_id {
+        None => turns,
+        Some(id) => {
+            let previous = state.responses.get(id, owner(&access));
+            let previous = previous.ok_or_else(|| ApiError::no_previous_response(id))?;
+            [&previous.turns[..], &turns].concat()
+        }
+    };
+    // Those of an earlier response do not go on.
+    let instructions =
+        echoed.instructions.as_ref().map(|text| ChatMessage::new("system", text.clone()));
+    let conversation = Conversation {
+        turns: instructions.into_iter().chain(turns.iter().cloned()).collect(),
+        expected: None,
+        options: ChatOptions {
+            allow_special_tokens: state.allow_special_tokens,
+            ..ChatOptions::default()
+        },
+        field: "input",
+    };
+    let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
+    let usage = Usage::of_prompts(&prompts.ids);
+    let sampling = options.sampling(&state.sampling, &prompts, 0);
+    let choices = options.submit(&state, &access, prompts, permit).await?;
+    let outcome = Outcome::new(state.clone(), access, echoed, sampling, store.then_some(turns));
+    if options.stream.unwrap_or(false) {
+        return Ok(ResponseEvents::new(outcome, usage).respond(choices));
+    }
+    let mut wholes = whole_answers(choices).await?;
+    Ok(Json(outcome.complete(wholes.swap_remove(0), usage)).into_response())
+}
+
+fn owner(access: &Access) -> Option<&str> {
+    access.key().map(|key| key.name.as_str())
+}
+
+/// Returns a stored response.
+pub(crate) async fn retrieve(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let response = state.responses.get(&id, owner(&access));
+    response
+        .map(|response| Json(response.object.clone()))
+        .ok_or_else(|| ApiError::no_such_response(&id))
+}
+
+/// Drops a stored response.
+pub(crate) async fn delete(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    match state.responses.delete(&id, owner(&access)) {
+        true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),
+        false => Err(ApiError::no_such_response(&id)),
+    }
+}

@@ -1,0 +1,162 @@
+//! `POST /tokenize` and `POST /detokenize`, in the forms of vLLM and of llama.cpp's server.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use trail_runtime::text::{ChatMessage, ChatOptions};
+
+use crate::body::{Admitted, Body};
+use crate::chat_message::Message;
+use crate::conversation::Conversation;
+use crate::error::ApiError;
+use crate::number::Count;
+use crate::state::Shared;
+
+/// A text by vLLM's name or by llama.cpp's, or the messages of a chat.
+#[derive(Deserialize)]
+struct Text {
+    model: Option<String>,
+    prompt: Option<String>,
+    content: Option<String>,
+    messages: Option<Vec<Message>>,
+    add_special_tokens: Option<bool>,
+    /// llama.cpp's name of `add_special_tokens`, which is false by default there.
+    add_special: Option<bool>,
+    /// llama.cpp: false for special tokens as text.
+    parse_special: Option<bool>,
+    return_token_strs: Option<bool>,
+    /// llama.cpp: ids with their text.
+    with_pieces: Option<bool>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    model: Option<String>,
+    tokens: Vec<Count>,
+}
+
+fn read(body: &Body) -> Result<Text, ApiError> {
+    body.check(&[])?;
+    body.check_integers()?;
+    body.read()
+}
+
+/// Counts and lists the tokens of a text, or of a conversation's prompt.
+pub(crate) async fn tokenize(
+    State(state): Shared,
+    admitted: Admitted,
+) -> Result<Json<Value>, ApiError> {
+    let (mut text, permit) = admitted.read(read).await?;
+    state.check_model(text.model.as_deref())?;
+    let tokenizer = state.tokenizer.clone();
+    let max_model_len = state.capacity;
+    let (return_token_strs, with_pieces) = (text.return_token_strs, text.with_pieces);
+    let ids = match (text.prompt.take(), text.content.take(), text.messages.take()) {
+        (None, None, Some(messages)) => {
+            let conversation = text.conversation(messages, state.allow_special_tokens)?;
+            let (mut prompts, _) = conversation.encode(state, permit).await?;
+            prompts.ids.swap_remove(0)
+        }
+        (Some(prompt), None, None) => {
+            let add_special = text.add_special_tokens.unwrap_or(true);
+            let encode = move || {
+                state.check_text("prompt", &prompt)?;
+                tokenized("prompt", state.tokenizer.encode(&prompt, add_special))
+            };
+            permit.run(move |_| encode()).await?.0?
+        }
+        (None, Some(content), None) => {
+            let add_special = text.add_special.unwrap_or(false);
+            let as_control = text.parse_special.unwrap_or(true);
+            let encode = move || {
+                state.check_text("content", &content)?;
+                let encoded = match as_control {
+                    true => state.tokenizer.encode(&content, add_special),
+                    false => state.tokenizer.encode_text(&content, add_special),
+                };
+                tokenized("content", encoded)
+            };
+            permit.run(move |_| encode()).await?.0?
+        }
+        _ => {
+            let message = "give one of 'prompt', 'content' and 'messages'";
+            return Err(ApiError::invalid_field("prompt", message));
+        }
+    };
+    let entry = |id: &u32| tokenizer.token(*id).unwrap_or_default();
+    let strings =
+        return_token_strs.unwrap_or(false).then(|| ids.iter().map(entry).collect::<Vec<_>>());
+    let pieces = with_pieces.unwrap_or(false).then(|| {
+        let piece = |&id: &u32| match String::from_utf8(tokenizer.token_bytes(id, false)) {
+            Ok(text) => json!({ "id": id, "piece": text }),
+            Err(bytes) => json!({ "id": id, "piece": bytes.into_bytes() }),
+        };
+        ids.iter().map(piece).collect::<Value>()
+    });
+    Ok(Json(json!({
+        "count": ids.len(),
+        "max_model_len": max_model_len,
+        "tokens": pieces.unwrap_or_else(|| json!(ids)),
+        "token_strs": strings,
+    })))
+}
+
+fn tokenized<E: std::fmt::Display>(
+    field: &str,
+    encoded: Result<Vec<u32>, E>,
+) -> Result<Vec<u32>, ApiError> {
+    encoded.map_err(|error| ApiError::invalid_field(field, error.to_string()))
+}
+
+impl Text {
+    fn conversation(
+        &self,
+        messages: Vec<Message>,
+        allow_special_tokens: bool,
+    ) -> Result<Conversation, ApiError> {
+        let continues = self.continue_final_message.unwrap_or(false);
+        let opens = self.add_generation_prompt.unwrap_or(!continues);
+        if continues && opens {
+            return Err(ApiError::invalid_field(
+                "continue_final_message",
+                "'continue_final_message' excludes 'add_generation_prompt': leave one out",
+            ));
+        }
+        if self.add_special_tokens == Some(true) {
+            let message = "'add_special_tokens' is not for messages, as their template adds them";
+            return Err(ApiError::invalid_field("add_special_tokens", message));
+        }
+        Ok(Conversation {
+            turns: messages.into_iter().map(ChatMessage::from).collect(),
+            expected: None,
+            options: ChatOptions {
+                add_generation_prompt: opens,
+                continue_final_message: continues,
+                allow_special_tokens,
+            },
+            field: "messages",
+        })
+    }
+}
+
+/// Returns the text of tokens, by vLLM's name and by llama.cpp's.
+pub(crate) async fn detokenize(
+    State(state): Shared,
+    admitted: Admitted,
+) -> Result<Json<Value>, ApiError> {
+    let read = |body: &Body| body.check(&[]).and_then(|()| body.read::<Tokens>());
+    let (fields, permit) = admitted.read(read).await?;
+    state.check_model(fields.model.as_deref())?;
+    state.check_ids("tokens", fields.tokens.len())?;
+    let vocab_size = state.engine.model().config.vocab_size;
+    let ids: Vec<u32> = fields.tokens.iter().map(|id| id.get()).collect();
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+        let message = format!("there is no token {id}: the vocabulary has {vocab_size}");
+        return Err(ApiError::invalid_field("tokens", message));
+    }
+    let (text, _) = permit.run(move |_| state.tokenizer.decode(&ids, false)).await?;
+    Ok(Json(json!({ "prompt": text, "content": text })))
+}
