@@ -52,8 +52,8 @@ impl StepLoop {
     }
 
     /// Records the content of the blocks that rows of the newest batch fill whose tokens came after
-    /// its launch, and that of requests whose logits are not finite as unknown: a device's attention
-    /// may have brought that to earlier rows.
+    /// its launch. Blocks of requests whose logits are not finite have no content from now on: a
+    /// device's attention may have brought NaN to earlier rows.
     pub(super) fn fill_late_contents(&mut self) {
         let StepLoop { scheduler, lifecycle, batch, block_contents, .. } = self;
         let Some(contents) = block_contents else { return };

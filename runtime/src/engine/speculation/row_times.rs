@@ -3,7 +3,7 @@
 /// Most rows of a step whose time is kept; a step of more is bound by arithmetic.
 const MAX_ROWS: usize = 96;
 
-/// Steps after which the times are measured anew: contexts grow, and a time that was too long by
+/// Steps after which the times are measured again: contexts grow, and a time that was too long by
 /// chance would keep its number of rows from being chosen.
 const PERIOD: u32 = 1024;
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(count(&times(costs), 0.7), best);
     }
 
-    /// What a longer step must yield, and what it must with a gap before it.
+    /// A longer step must yield more, and with a gap before it still more.
     #[test]
     fn a_gap_counts() {
         let mut times = times(|rows| 1e6 + 1e5 * rows as f32);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_measured_anew_after_a_while() {
+    fn times_are_measured_again_after_a_while() {
         let mut times = RowTimes::new();
         times.record(9, 90_000_000);
         let tries = (0..2 * PERIOD).filter(|_| {
