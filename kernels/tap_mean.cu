@@ -1,5 +1,5 @@
-// op      sums of the tapped layer over each KV block, across chunks; the staging row of the mean when
-//         a prompt is complete; rows that are not added yet kept aside
+// op      sums of the tapped layer over each KV block, across chunks; the staging row of the mean
+//         when a prompt is complete; rows that are not added yet kept aside
 // params  TapMeanParams
 // in      h [T, d] f32, row-major, 4-byte aligned
 // in      segments [segments, 8] i32, first row, rows, batch_idx, first position, prompt tokens,
@@ -16,9 +16,8 @@
 // why     A thread owns a column and adds rows in order of position, its loads 32 rows to a loop so
 //         that they run ahead: rows of a block first, then blocks, as the CPU backend does. So the
 //         mean is the same, bit for bit, however a prompt is cut into chunks, and where another
-//         request computed its first blocks. The sums lie in the block that they are of: what moves
-//         the block, or keeps it, does so with them. This runs before the upper layers, which
-//         overwrite h.
+//         request computed its first blocks. A block ends in its sums: what moves the block, or
+//         keeps it, does so with them. This runs before the upper layers, which overwrite h.
 #include "common/paged.cuh"
 
 namespace {

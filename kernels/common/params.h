@@ -545,9 +545,9 @@ typedef struct {
 typedef struct {
     /// Residual stream after the tapped layer [T, d] f32.
     const float *h;
-    /// Segments of rows of a request [segments, 8] i32, 16-byte aligned: first row, rows, batch_idx,
-    /// first position, prompt tokens, stage row (-1: the rows do not complete the prompt), rows
-    /// after these that are kept, first row of `kept`. batch_idx -1: touches nothing.
+    /// Segments of rows of a request [segments, 8] i32, 16-byte aligned: first row, rows,
+    /// batch_idx, first position, prompt tokens, stage row (-1: the rows do not complete the
+    /// prompt), rows after these that are kept, first row of `kept`. batch_idx -1: touches nothing.
     const int *segments;
     /// Block ids [batch_slots, max_blocks] i32.
     const int *block_table;

@@ -101,18 +101,7 @@ impl CudaBackend {
             },
         })?;
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
-        let swap = match (options.host_kv_bytes / executor.kv().block_bytes()).min(MAX_BLOCKS) {
-            0 => None,
-            host_blocks => {
-                let (max_requests, checksums) = (options.max_requests, options.checksums);
-                let options =
-                    SwapOptions { host_blocks: host_blocks as u32, max_requests, checksums };
-                let stream = executor.compute().stream();
-                let mut swap = Swap::new(&executor.device, stream, executor.kv(), options)?;
-                swap.set_token_s(executor.measure_token_s()?);
-                Some(swap)
-            }
-        };
+        let swap = open_swap(&mut executor, options)?;
         let threads = match (executor.ring(), &receiver) {
             (Some((ring, on_device)), Some(receiver)) if mode != TapMode::Blocking => {
                 let (ring, receiver) = (ring.clone(), receiver.clone());
@@ -281,6 +270,20 @@ impl CudaBackend {
             }
         }
     }
+}
+
+/// The host pool that `options` ask for, if any.
+fn open_swap(executor: &mut Executor, options: &CudaOptions) -> Result<Option<Swap>, CudaError> {
+    let host_blocks = (options.host_kv_bytes / executor.kv().block_bytes()).min(MAX_BLOCKS) as u32;
+    if host_blocks == 0 {
+        return Ok(None);
+    }
+    let CudaOptions { max_requests, checksums, .. } = *options;
+    let options = SwapOptions { host_blocks, max_requests, checksums };
+    let stream = executor.compute().stream();
+    let mut swap = Swap::new(&executor.device, stream, executor.kv(), options)?;
+    swap.set_token_s(executor.measure_token_s()?);
+    Ok(Some(swap))
 }
 
 impl Backend for CudaBackend {

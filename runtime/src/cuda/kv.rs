@@ -29,7 +29,7 @@ const RESERVE: usize = 512 << 20;
 /// `[blocks][layer][K|V][kv head][16 tokens][head dim]` bf16, zeros at first: what a block's last
 /// tokens hold before they are written is read and weighed with zero, so it must be finite. Where a
 /// layer is tapped a block ends in the sums of its tokens' activations, `[hidden]` f32, so that
-/// whoever shares or moves the block has them.
+/// what shares or moves the block has them.
 pub struct KvPool {
     memory: DeviceBuffer,
     block_bytes: usize,

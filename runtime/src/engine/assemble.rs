@@ -111,10 +111,7 @@ impl EngineConfig {
             host: BlockContents::new(scheduler.config().host_blocks as usize),
         });
         let probe = probe.map(|parts| parts.probe);
-        // A device keeps them in its blocks.
-        let on_cpu = hasher.is_some() && self.device == ComputeDevice::Cpu;
-        let sums = probe.as_ref().filter(|_| on_cpu);
-        sums.inspect(|probe| probe.keep_blocks(built.kv_blocks));
+        self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission =
             Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
@@ -165,6 +162,13 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
+    }
+
+    /// Keeps the sums of shared blocks for the probe; a device has them in its blocks.
+    fn keep_sums(&self, probe: Option<&LengthProbe>, kv_blocks: usize) {
+        if let (Some(probe), ComputeDevice::Cpu) = (probe, self.device) {
+            probe.keep_blocks(kv_blocks);
+        }
     }
 
     /// Sets the requests that the queue takes. Returns them, and the number above which some are

@@ -73,7 +73,7 @@ impl Lifecycle {
         self.requests[idx.index()].as_ref().expect("planned requests are live")
     }
 
-    /// The request at `idx`, if there is one.
+    /// The request at `idx`, if any.
     pub(super) fn live(&self, idx: RequestIdx) -> Option<&ActiveRequest> {
         self.requests[idx.index()].as_deref()
     }

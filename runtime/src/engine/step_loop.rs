@@ -12,9 +12,9 @@
 //!
 //! So the plan of n+1 knows the predictions of n, but not its tokens. A request that turns out to
 //! have ended in n has a surplus row in n+1, whose token is dropped. Its blocks may be reused at
-//! once: the new owner's writes follow in stream order. Draft tokens follow known tokens: where they
-//! are expected to pay, and after a step that has some, the step in flight is collected before the
-//! next one is planned.
+//! once: the new owner's writes follow in stream order. Draft tokens follow known tokens: where
+//! they are expected to pay, and after a step that has some, the step in flight is collected before
+//! the next one is planned.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -55,8 +55,8 @@ impl Drafts {
         self.tokens.extend_from_slice(&batch.tokens[end - run.kept..end]);
     }
 
-    /// The kept rows whose tokens are the results of the rows before them: those that count. `results`:
-    /// of the step.
+    /// The kept rows whose tokens are the results of the rows before them: those that count.
+    /// `results`: those of the step.
     pub(super) fn accepted<'a>(
         &'a self,
         results: &'a [Sampled],
@@ -102,7 +102,7 @@ mod tests {
             let (logprob, top) = (0.0, [(0, 0.0); MAX_TOP_LOGPROBS]);
             Ok(SampledToken { id, logprob, top, num_top: 0 })
         };
-        // Of the decode row, of four rows of which two drafts are right, of two rows.
+        // Of the decode row, of four rows with two right drafts, of two rows.
         let results = [51, 61, 62, 9, 64, 71, 72].map(token);
         let accepted = |results: &[Sampled]| -> Vec<_> {
             let of = |run: TapSegment| (run.batch_idx, run.first_row, run.rows, run.first_position);

@@ -42,7 +42,7 @@ impl MetadataWriter {
         self.slots.invalidate(request);
     }
 
-    /// `tap`: of the tap, if there is one, whether requests share KV blocks.
+    /// `tap`: whether requests share KV blocks; `None` without a tap.
     pub(super) fn new(limits: &StepLimits, plans: &Plans, tap: Option<bool>) -> MetadataWriter {
         let (rows, sampled_rows) = (plans.rows.last(), plans.sampled_rows.last());
         let tiles = plans.max_tiles(limits);

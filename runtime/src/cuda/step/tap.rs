@@ -172,8 +172,8 @@ impl TapWork {
         self.copy_tapped(&self.side, shape, tracer)
     }
 
-    /// Adds kept rows of draft tokens to the sums in the blocks of `kv`: `runs` of the last step, whose
-    /// tokens are known.
+    /// Adds kept rows of draft tokens to the sums in the blocks of `kv`: `runs` of the last step,
+    /// whose tokens are known.
     pub(super) fn add_kept(
         &mut self,
         compute: &Queue,

@@ -1,7 +1,7 @@
 //! Token counts of requests with penalties: a row each, rewritten when such a request gets a batch
-//! slot. Afterwards the sampler counts each token that it samples. Each draft token's row has counts
-//! of its own for a step, and those of its request are rewritten afterwards. The tokens travel in
-//! pinned memory, as the lists of differences do.
+//! slot. Afterwards the sampler counts each token that it samples. The rows of draft tokens have
+//! counts too, for a step, and those of their request are rewritten afterwards. The tokens travel
+//! in pinned memory, as the lists of differences do.
 
 use super::layout::StepLimits;
 use crate::backend::SamplingInput;
@@ -71,8 +71,8 @@ impl TokenCounts {
         (self.parity, self.jobs, self.tokens) = (parity, 0, 0);
     }
 
-    /// Row `place` of the counts becomes that of a request that samples by `input`, from what it has
-    /// seen so far.
+    /// Row `place` of the counts becomes that of a request that samples by `input`, from what it
+    /// has seen so far.
     pub(super) fn add(
         &mut self,
         queue: &Queue,

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(count(&times(costs), 0.7), best);
     }
 
-    /// What a longer step must yield, and what it must with a gap before it.
+    /// A longer step must yield more, and with a gap before it still more.
     #[test]
     fn a_gap_counts() {
         let mut times = times(|rows| 1e6 + 1e5 * rows as f32);

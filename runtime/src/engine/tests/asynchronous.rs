@@ -11,7 +11,7 @@ fn assert_equal(answers: Vec<Answer>, expected: &[Answer], swaps: bool, what: &s
     assert_eq!(answers.len(), expected.len());
     for (mut answer, expected) in without_counts(answers).into_iter().zip(expected) {
         let predictions = std::mem::take(&mut answer.predictions);
-        // The sums beside the blocks of the host's pool do not move with them here.
+        // This backend does not move the sums of blocks that it swaps.
         for (age, bits) in predictions.into_iter().filter(|_| !swaps) {
             assert_eq!(expected.predictions.get(&age), Some(&bits), "{what}, after {age} tokens");
         }

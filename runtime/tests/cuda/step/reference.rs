@@ -33,7 +33,7 @@ pub(crate) fn add_row(sums: &mut Vec<Vec<f32>>, position: usize, row: &[f32]) {
     }
 }
 
-/// The mean over a prompt of `prompt` tokens, of which `sums` are those of the blocks.
+/// The mean over a prompt of `prompt` tokens whose blocks have `sums`.
 pub(crate) fn tap_mean(sums: &[Vec<f32>], prompt: usize) -> Vec<bf16> {
     let scale = 1.0 / prompt as f32;
     let column = |at: usize| sums.iter().map(|sum| sum[at]).fold(0.0, |total, sum| total + sum);

@@ -22,7 +22,7 @@ struct Request {
     tokens: usize,
     /// Positions added so far.
     done: usize,
-    /// What its blocks must have, and what must be staged.
+    /// Sums that its blocks must have, and the mean that must be staged.
     sums: Vec<Vec<f32>>,
     mean: Vec<bf16>,
 }

@@ -26,7 +26,7 @@ impl SamplingInputs for Known<'_> {
     }
 }
 
-/// What became of an answer.
+/// An answer, and the steps that it took.
 #[derive(Default)]
 struct Answer {
     tokens: Vec<u32>,

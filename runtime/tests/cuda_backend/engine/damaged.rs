@@ -69,7 +69,7 @@ fn cuda_logits_that_are_not_finite_end_their_request_alone() {
             assert_eq!(faulty.1, FinishReason::Error, "{what}");
             let (tokens, reason) = answer(engine.submit(sound).expect("fits"));
             assert_eq!(reason, FinishReason::Length, "{what}");
-            subject.agree(index.expect("one of them"), &tokens, &what);
+            subject.agree(index.expect("asked"), &tokens, &what);
         }
     }
 }

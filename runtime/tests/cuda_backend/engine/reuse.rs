@@ -10,9 +10,9 @@ use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::subject::{CUDA, LIMIT, Subject};
 
-/// Difference of two predictions in tokens, and of the larger one, that a device's rounding may
-/// make.
-const TOLERANCE: (f32, f32) = (0.05, 0.01);
+/// Difference of two predictions from the same prompt, in tokens, that the rounding of a device may
+/// make. Those from two prompts differ by 0.01 to 0.14.
+const TOLERANCE: f32 = 0.003;
 
 /// Predictions by tokens generated.
 type Predictions = BTreeMap<u32, f32>;
@@ -49,19 +49,20 @@ fn collect(handle: &RequestHandle) -> (Vec<u32>, Predictions) {
     (tokens, predictions)
 }
 
+/// Predictions from the prompts are equal, which are those that the sums of shared blocks make.
+/// Later ones also depend on which rows the slow emulator lets arrive.
 fn assert_close(found: &[Predictions], expected: &[Predictions], what: &str) {
-    let mut compared = 0;
+    let mut compared: Vec<f32> = Vec::new();
     for (request, (found, expected)) in found.iter().zip(expected).enumerate() {
-        for (age, &remaining) in found {
-            // One of the two may have come too late to be passed on.
-            let Some(&wanted) = expected.get(age) else { continue };
-            let allowed = TOLERANCE.0.max(TOLERANCE.1 * wanted);
-            let off = (remaining - wanted).abs();
-            assert!(off <= allowed, "{what}: request {request}, age {age}: {remaining}, {wanted}");
-            compared += 1;
-        }
+        let (Some(found), Some(expected)) = (found.get(&0), expected.get(&0)) else { continue };
+        let off = (found - expected).abs();
+        assert!(off <= TOLERANCE, "{what}: request {request}: {found}, not {expected}");
+        compared.push(*expected);
     }
-    assert!(compared >= expected.len(), "{what}: {compared} predictions compared");
+    assert!(2 * compared.len() > expected.len(), "{what}: {compared:?}");
+    compared.sort_by(f32::total_cmp);
+    let spread = compared[compared.len() - 1] - compared[0];
+    assert!(spread > 10.0 * TOLERANCE, "{what}: predictions tell nothing: {compared:?}");
 }
 
 #[test]
