@@ -22,7 +22,7 @@ pub trait Transfers {
     /// Size of the host pool, blocks.
     fn host_blocks(&self) -> u32;
 
-    /// Size of one block, bytes: all layers, keys and values.
+    /// Size of one block, bytes: keys and values of all layers, and what else moves with them.
     fn block_bytes(&self) -> u64;
 
     /// Time to copy one block one way, seconds, measured at start.
