@@ -10,7 +10,7 @@ use trail_runtime::engine::{Needs, PolicyKind};
 use trail_runtime::model::Dtype;
 use trail_scheduler::limits::blocks_for;
 use trail_scheduler::{BLOCK_TOKENS, Preemption, SchedulerConfig};
-use trail_simulator::{Dataset, Job, Noise, Simulation, StepModel, Trace, TraceSet};
+use trail_simulator::{Dataset, Noise, Simulation, StepModel, Trace, TraceSet};
 
 use super::scenario::{Pace, RequestSource, Scenario};
 use crate::commands::load::Load;
