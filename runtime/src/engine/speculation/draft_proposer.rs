@@ -248,8 +248,8 @@ fn would_have_paid(choice: &Choice, generated: usize, ns: f32) -> bool {
 /// The rows, tokens and time that `count` further tokens of each of `candidates`, or as many as it
 /// has room for, add to the step; `times` are those of passes.
 fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome {
-    let mut outcome = Outcome::default();
-    outcome.ns = count as f32 * times.ns(candidates.len()).unwrap_or(0.0);
+    let ns = count as f32 * times.ns(candidates.len()).unwrap_or(0.0);
+    let mut outcome = Outcome { ns, ..Outcome::default() };
     for of in candidates {
         let (count, mut all_right) = (count.min(of.max), of.all_right);
         outcome.rows += count;
