@@ -69,7 +69,8 @@ impl DraftBudget {
         self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS)
     }
 
-    /// Adds `count` draft tokens to row `at` of the plan; `expected` is the mean number of right ones.
+    /// Adds `count` draft tokens to row `at` of the plan; `expected`: those that are right in the
+    /// mean.
     pub(super) fn take(&mut self, at: usize, count: usize, expected: f32) {
         self.drafts[at] += count as u8;
         self.left -= count;

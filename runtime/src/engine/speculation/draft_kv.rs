@@ -20,18 +20,18 @@ impl DraftKv {
     /// Records that the model computes the positions `rows` of a request with `blocks`: the draft
     /// model's rows there were for other tokens.
     pub(super) fn overwrite(&mut self, blocks: &[u32], rows: Range<usize>) {
-        for at in rows.start / BLOCK_TOKENS..rows.end.div_ceil(BLOCK_TOKENS) {
+        for (at, block) in blocks_of(blocks, &rows) {
             let first = rows.start.saturating_sub(at * BLOCK_TOKENS) as u8;
-            let have = &mut self.0[blocks[at] as usize];
+            let have = &mut self.0[block];
             *have = first.min(*have);
         }
     }
 
     /// Records that the draft model computes `rows`, a part of a [run](Self::first_missing).
     pub(super) fn compute(&mut self, blocks: &[u32], rows: Range<usize>) {
-        for at in rows.start / BLOCK_TOKENS..rows.end.div_ceil(BLOCK_TOKENS) {
+        for (at, block) in blocks_of(blocks, &rows) {
             let have = (rows.end - at * BLOCK_TOKENS).min(BLOCK_TOKENS);
-            self.0[blocks[at] as usize] = have as u8;
+            self.0[block] = have as u8;
         }
     }
 
@@ -63,6 +63,13 @@ impl DraftKv {
         };
         blocks.map(run).filter(|run| !run.is_empty())
     }
+}
+
+/// The blocks of the positions `rows` of a request, with their indices in its table, `blocks`.
+fn blocks_of(blocks: &[u32], rows: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let first = rows.start / BLOCK_TOKENS;
+    let ids = blocks[first..rows.end.div_ceil(BLOCK_TOKENS)].iter();
+    ids.enumerate().map(move |(at, &block)| (first + at, block as usize))
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 //! the prompt above all, it computes in chunks once the answer is long enough to pay for it.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trail_scheduler::{PlanRow, RequestIdx};
 
 use super::acceptance::Class;
 use super::draft_kv::DraftKv;
-use super::row_times::{Choice, Outcome, RowTimes};
+use super::draft_times::{DraftTimes, nanoseconds};
+use super::row_times::{Choice, Outcome};
 use super::{DraftBudget, PlannedStep, Proposer, StepSizes};
 use crate::backend::{BLOCK_TOKENS, Batch, DraftModel, MAX_DRAFT_TOKENS, Sampled};
 use crate::engine::lifecycle::Lifecycle;
@@ -22,8 +23,6 @@ use crate::engine::lifecycle::Lifecycle;
 const FIRST_TOKENS: usize = BLOCK_TOKENS;
 /// Share of the longest gap that computing missing tokens may take of a step.
 const GAP_SHARE: f32 = 0.5;
-/// Weight of the newest chunk in the mean time of a token.
-const NEWEST: f32 = 0.25;
 
 /// A request that drafts in this step.
 struct Candidate {
@@ -43,10 +42,7 @@ struct Candidate {
 /// Proposes the tokens of a draft model.
 pub(super) struct DraftProposer {
     kv: DraftKv,
-    /// Times of passes by the requests in them.
-    times: RowTimes,
-    /// Mean time of a missing token, nanoseconds.
-    token_ns: f32,
+    times: DraftTimes,
     /// Most rows of a pass.
     max_rows: usize,
     /// Most time of missing tokens in a step, nanoseconds.
@@ -63,17 +59,14 @@ impl DraftProposer {
     pub(super) fn new(
         sizes: StepSizes,
         max_context: usize,
-        model: &mut dyn DraftModel,
+        model: &dyn DraftModel,
     ) -> DraftProposer {
-        let mut times = RowTimes::new();
-        times.record(1, nanoseconds(model.row_time()));
         let gap_ns = nanoseconds(sizes.max_gap) * GAP_SHARE;
         let StepSizes { max_rows, max_running, kv_blocks, .. } = sizes;
         let table_entries = max_running * max_context.div_ceil(BLOCK_TOKENS);
         DraftProposer {
             kv: DraftKv::new(kv_blocks),
-            times,
-            token_ns: nanoseconds(model.token_time()),
+            times: DraftTimes::of(model),
             max_rows,
             max_ns: if gap_ns > 0.0 { gap_ns } else { f32::INFINITY },
             max_context,
@@ -117,16 +110,16 @@ impl DraftProposer {
         budget: &DraftBudget,
     ) -> bool {
         let choice = budget.choose(candidate.max, |count| {
-            further(std::slice::from_ref(candidate), count, &self.times)
+            further(std::slice::from_ref(candidate), count, self.times.pass_ns(1))
         });
         let missing = self.kv.missing(step.scheduler.blocks(candidate.idx), candidate.end);
-        would_have_paid(&choice, generated, missing as f32 * self.token_ns)
+        would_have_paid(&choice, generated, missing as f32 * self.times.token_ns())
     }
 
     /// Adds a part of `run`, the first tokens of a request that the draft model lacks, to the
     /// batch.
     fn push_missing(&mut self, row: &PlanRow, run: Range<usize>, step: &PlannedStep<'_>) {
-        let in_time = (self.max_ns / self.token_ns.max(1.0)) as usize;
+        let in_time = (self.max_ns / self.times.token_ns().max(1.0)) as usize;
         let max = in_time.max(BLOCK_TOKENS).min(self.max_rows);
         let free = max.saturating_sub(self.batch.rows());
         let run = run.start..run.end.min(run.start + free);
@@ -148,12 +141,11 @@ impl DraftProposer {
     /// The number of passes that pay.
     fn passes(&self, budget: &DraftBudget) -> usize {
         let max = self.candidates.iter().map(|of| of.max).max().unwrap_or(0);
-        match budget.always {
-            true => max,
-            false => {
-                budget.choose(max, |count| further(&self.candidates, count, &self.times)).count
-            }
+        if budget.always {
+            return max;
         }
+        let pass_ns = self.times.pass_ns(self.candidates.len());
+        budget.choose(max, |count| further(&self.candidates, count, pass_ns)).count
     }
 
     /// Fills the batch with the last tokens of the candidates, as far as the draft model lacks
@@ -195,16 +187,16 @@ impl DraftProposer {
 
 impl Proposer for DraftProposer {
     fn propose(&mut self, step: &mut PlannedStep<'_>, budget: &mut DraftBudget) {
-        let plan = step.scheduler.last_plan();
-        for row in &plan.rows {
+        self.times.begin();
+        for row in &step.scheduler.last_plan().rows {
             let (start, end) = (row.start as usize, (row.start + row.len) as usize);
             self.kv.overwrite(step.scheduler.blocks(row.idx), start..end);
         }
         let Some(model) = step.model.take().filter(|_| budget.left > 0) else { return };
         self.select(step, budget);
         if self.batch.rows() > 0 {
-            let ns = self.pass(model, step.lifecycle) / self.batch.rows() as f32;
-            self.token_ns += NEWEST * (ns - self.token_ns);
+            let ns = self.pass(model, step.lifecycle);
+            self.times.record_tokens(self.batch.rows(), ns);
         }
         if self.passes(budget) == 0 {
             for of in &self.candidates {
@@ -216,7 +208,7 @@ impl Proposer for DraftProposer {
             self.push_last(step);
             let requests = self.candidates.len();
             let ns = self.pass(model, step.lifecycle);
-            self.times.record(requests, ns);
+            self.times.record_pass(requests, ns);
             budget.step.ns += ns;
             self.append(step, budget);
             if self.candidates.is_empty() || self.passes(budget) == 0 {
@@ -246,10 +238,9 @@ fn would_have_paid(choice: &Choice, generated: usize, ns: f32) -> bool {
 }
 
 /// The rows, tokens and time that `count` further tokens of each of `candidates`, or as many as it
-/// has room for, add to the step; `times` are those of passes.
-fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome {
-    let mut outcome = Outcome::default();
-    outcome.ns = count as f32 * times.ns(candidates.len()).unwrap_or(0.0);
+/// has room for, add to the step, where a pass takes `pass_ns`.
+fn further(candidates: &[Candidate], count: usize, pass_ns: f32) -> Outcome {
+    let mut outcome = Outcome { ns: count as f32 * pass_ns, ..Outcome::default() };
     for of in candidates {
         let (count, mut all_right) = (count.min(of.max), of.all_right);
         outcome.rows += count;
@@ -259,10 +250,6 @@ fn further(candidates: &[Candidate], count: usize, times: &RowTimes) -> Outcome 
         }
     }
     outcome
-}
-
-fn nanoseconds(time: Duration) -> f32 {
-    time.as_nanos() as f32
 }
 
 #[cfg(test)]
@@ -289,9 +276,7 @@ mod tests {
             all_right,
             right: 0.5,
         };
-        let mut times = RowTimes::new();
-        times.record(2, 3e6);
-        let outcome = further(&[candidate(1, 1.0), candidate(9, 0.8)], 2, &times);
+        let outcome = further(&[candidate(1, 1.0), candidate(9, 0.8)], 2, 3e6);
         assert_eq!((outcome.rows, outcome.ns), (3, 6e6));
         assert!((outcome.tokens - (0.5 + 0.4 + 0.2)).abs() < 1e-6, "{outcome:?}");
     }

@@ -12,6 +12,7 @@ mod continuation;
 mod draft_budget;
 mod draft_kv;
 mod draft_proposer;
+mod draft_times;
 mod prompt_lookup;
 mod row_times;
 

@@ -73,7 +73,7 @@ fn answers_are_those_without_prompt_lookup_under_every_policy() {
 fn answers_are_those_without_a_draft_model_under_every_policy() {
     let speculate = drafting(smaller(model().config.max_context));
     answers_are_those_without_speculation(&speculate, |stats| {
-        stats.draft_tokens > 100 && stats.accepted_tokens < stats.draft_tokens
+        stats.draft_tokens > 0 && stats.accepted_tokens < stats.draft_tokens
     });
 }
 
@@ -82,7 +82,7 @@ fn answers_are_those_without_a_draft_model_under_every_policy() {
 #[test]
 fn a_draft_model_that_agrees_is_always_right() {
     answers_are_those_without_speculation(&drafting(model()), |stats| {
-        stats.draft_tokens > 100 && stats.accepted_tokens == stats.draft_tokens
+        stats.draft_tokens > 0 && stats.accepted_tokens == stats.draft_tokens
     });
 }
 
