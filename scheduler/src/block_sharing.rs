@@ -43,12 +43,12 @@ impl Scheduler {
     /// Blocks of a request without KV on the device that are found there by hash.
     pub(crate) fn cached_blocks(&self, idx: RequestIdx) -> u32 {
         let request = &self.requests[idx];
-        let most = match request.phase {
+        let max = match request.phase {
             Phase::Waiting => request.max_cached_blocks(),
             Phase::Swapped => request.computed / BLOCK_TOKENS,
             _ => 0,
         };
-        self.blocks.find(self.hashes.first(idx, most))
+        self.blocks.find(self.hashes.first(idx, max))
     }
 
     /// Makes the full blocks of a request with KV known by hash, those too whose hashes came after

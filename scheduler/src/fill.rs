@@ -23,7 +23,7 @@
 //!   its transfer has ended. The request that needs them is skipped until then, and is *promised*
 //!   what it needs: those behind it get only what is free beyond that. The same holds where
 //!   blocks that are being filled for requests behind it would be enough, as they can be taken once
-//!   they are full. A swapped request, or one whose prefix the host has, is swapped in, at its rank,
+//!   they are full. A swapped request, or one whose prefix the host has, is swapped in at its rank
 //!   into blocks for all its tokens, if the low-water mark stays free; it takes no row, but a place
 //!   is kept for it.
 //!
@@ -35,14 +35,15 @@
 //! all free blocks are promised to it: until it has its blocks, no other request gets any, and none
 //! begins to swap in. Each transfer ends. So after finitely many steps nothing is being filled,
 //! what it may take is swapping out or free, then free, and it takes it; if its KV is on the host,
-//! it returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for each
-//! request that is swapping in, and those transfers end as well.) Only a request ranked before it
-//! takes its blocks in between: `reclaim` spares every request that ranks before a row of the plan.
-//! So the first generates a token in finitely many steps, and in an endless run in which no request
-//! finishes the first would have to change infinitely often. But an unpinned key changes only by a
-//! token generated or a prediction accepted; the former are finitely many, the latter at most one
-//! for each of the former (`RequestState::predict`). A pinned first is replaced only by one that
-//! was pinned earlier and has just returned, and each request has finitely many earlier arrivals.
+//! it returns by a transfer that ends, with blocks that hold its tokens. (One place is kept for
+//! each request that is swapping in, and those transfers end as well.) Only a request ranked before
+//! it takes its blocks in between: `reclaim` spares every request that ranks before a row of the
+//! plan. So the first generates a token in finitely many steps, and in an endless run in which no
+//! request finishes the first would have to change infinitely often. But an unpinned key changes
+//! only by a token generated or a prediction accepted; the former are finitely many, the latter at
+//! most one for each of the former (`RequestState::predict`). A pinned first is replaced only by
+//! one that was pinned earlier and has just returned, and each request has finitely many earlier
+//! arrivals.
 //!
 //! A policy whose keys change in other ways must keep those changes finite while no token comes. A
 //! starved request is promoted once before its next token, and demoted only with a token (`ltr`,
@@ -52,6 +53,7 @@
 //! values that tokens alone change, takes its place: finitely often.
 
 mod growth;
+mod prefix;
 mod victims;
 
 use crate::decision::Action;
@@ -259,20 +261,6 @@ impl Fill<'_> {
     fn rows_for_next(&self) -> u32 {
         let running_behind = (self.running_end - self.running_first) as u32;
         self.rows - self.rows.min(running_behind.min(self.places - 1))
-    }
-
-    /// True if the block after the first `cached` ones of the request is computed by a row of the
-    /// plan: it waits for that, and the blocks after it, instead of computing them as well.
-    fn is_being_computed(&self, idx: RequestIdx, cached: u32) -> bool {
-        let hashes = &self.scheduler.hashes;
-        let Some(hash) = hashes.at(idx, cached) else { return false };
-        let end = (cached + 1) * BLOCK_TOKENS;
-        if end >= self.scheduler.requests[idx].tokens() {
-            // The block of its last token, which it computes in any case.
-            return false;
-        }
-        let mut rows = self.scheduler.plan.rows.iter().filter(|row| row.start < end);
-        rows.any(|row| hashes.at(row.idx, cached) == Some(hash))
     }
 
     /// Rows that the prefill limit leaves to `request` from token `start` on; any number to a

@@ -101,7 +101,7 @@ impl Scheduler {
         self.swap_state.first(idx)
     }
 
-    /// The host's blocks of a request that is swapped or in transfer, in token order.
+    /// Host blocks of a request that is swapped or in transfer, in token order.
     pub fn host_blocks(&self, idx: RequestIdx) -> &[BlockId] {
         self.swap_state.host.table(idx)
     }
@@ -117,7 +117,7 @@ impl Scheduler {
     }
 
     /// Returns true if a victim's KV should go to the host: copying those of its `blocks` that are
-    /// not `known` there, and all of them back, takes less time than recomputing it.
+    /// not `known` there, and all back, takes less time than recomputing it.
     fn worth_swapping(&self, idx: RequestIdx, blocks: u32, known: u32) -> bool {
         match self.config.preemption {
             Preemption::Recompute => false,
@@ -155,19 +155,19 @@ impl Scheduler {
         true
     }
 
-    /// The request's first blocks that the host has by hash and the device, with `cached` of them,
-    /// has not; 0 if computing them takes less time than copying.
+    /// The request's first blocks that the host has by hash and the device, which has
+    /// `cached`, has not; 0 if computing them takes less time than copying.
     pub(crate) fn blocks_on_host(&self, idx: RequestIdx, cached: u32) -> u32 {
         let copied_s = self.config.block_s;
         if copied_s >= f64::from(BLOCK_TOKENS) * self.config.token_s {
             return 0;
         }
-        let most = self.requests[idx].max_cached_blocks();
-        let found = self.swap_state.host.find(self.hashes.first(idx, most));
+        let max = self.requests[idx].max_cached_blocks();
+        let found = self.swap_state.host.find(self.hashes.first(idx, max));
         if found > cached { found } else { 0 }
     }
 
-    /// Begins to swap a request in. It is in no order any more, holds the host's blocks of its KV,
+    /// Begins to swap a request in. It is in no order any more, holds host blocks of its KV,
     /// or of its first tokens, and on the device blocks for all its tokens; the first `cached` are
     /// filled already.
     pub(crate) fn swap_in(&mut self, idx: RequestIdx, cached: u32) {

@@ -116,7 +116,7 @@ fn traces_of_others_are_read_and_take_predictions() {
         let small = ["--max-running", "2", "--trace", file.to_str().expect("UTF-8")];
         let report = json(&[&small, options].concat());
         let runs = report["runs"].as_array().expect("an array").clone();
-        runs.iter().map(|run| run["latency_mean_s"].to_string()).collect::<Vec<_>>()
+        runs.iter().map(|run| run["latency_s"]["mean"].to_string()).collect::<Vec<_>>()
     };
     for pace in [&[][..], &["--load", "1.5", "--arrivals", "recorded"]] {
         let options = [&["--policies", "fcfs,trail", "--noise", "oracle"], pace].concat();

@@ -12,7 +12,7 @@ pub trait Transfers {
     fn swap_out(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault>;
 
     /// Starts to copy the KV of `request` back from the host, after all steps launched so far. No
-    /// step may use the device's blocks, and no transfer may write the host's, before
+    /// step may use the device's blocks, and no transfer may write the host ones, before
     /// [`Transfers::finished`] names the request.
     fn swap_in(&mut self, request: u32, copies: Copies<'_>) -> Result<(), Fault>;
 

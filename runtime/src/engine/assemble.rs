@@ -17,7 +17,7 @@ use super::length_probe::LengthProbe;
 use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_pace;
 use super::observer::Observing;
-use super::pool_contents::{BlockContents, PoolContents};
+use super::pool_contents::PoolContents;
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;
@@ -106,10 +106,9 @@ impl EngineConfig {
         let cost = clock.simulated().map(|clock| *clock.cost());
         let scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let hasher = self.hasher(scheduler.config());
-        let block_contents = hasher.is_some().then(|| PoolContents {
-            device: BlockContents::new(built.kv_blocks),
-            host: BlockContents::new(scheduler.config().host_blocks as usize),
-        });
+        let host_blocks = scheduler.config().host_blocks as usize;
+        let contents = || PoolContents::new(built.kv_blocks, host_blocks);
+        let block_contents = hasher.is_some().then(contents);
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission =

@@ -94,8 +94,8 @@ pub struct EngineConfig {
     /// False, the default: requests that begin with the same tokens share their KV blocks, and
     /// those of ended requests are kept for later ones.
     pub no_prefix_cache: bool,
-    /// Use of speculation; none by a simulated clock. The KV of a draft model, which the CPU backend
-    /// alone has, counts in the default of [`EngineConfig::kv_blocks`].
+    /// Use of speculation; none by a simulated clock. The KV of a draft model, which the CPU
+    /// backend alone has, counts in the default of [`EngineConfig::kv_blocks`].
     pub speculate: Speculate,
     /// The hasher of blocks, for tests.
     #[cfg(test)]

@@ -12,6 +12,11 @@ pub(super) struct PoolContents {
 }
 
 impl PoolContents {
+    /// Blocks without content: so many of the KV cache, and of the host pool.
+    pub(super) fn new(device: usize, host: usize) -> PoolContents {
+        PoolContents { device: BlockContents::new(device), host: BlockContents::new(host) }
+    }
+
     /// The requests of the plan that found blocks of other tokens by hash, on the device or on the
     /// host; the others' callers get the number of cached tokens.
     pub(super) fn collided(&self, scheduler: &Scheduler, lifecycle: &Lifecycle) -> Vec<RequestIdx> {
@@ -66,8 +71,8 @@ impl PoolContents {
     }
 
     /// Records the content of the blocks that rows of `batch` fill whose tokens came after its
-    /// launch, and that of requests whose logits are not finite as unknown: a device's attention may
-    /// have brought that to earlier rows.
+    /// launch. Blocks of requests whose logits are not finite have no content from now on: a
+    /// device's attention may have brought NaN to earlier rows.
     pub(super) fn record_late(
         &mut self,
         batch: &Batch,

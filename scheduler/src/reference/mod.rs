@@ -4,6 +4,7 @@
 //! through the same events and compares their plans.
 
 mod blocks;
+mod room;
 mod swap;
 mod world;
 
@@ -56,15 +57,15 @@ impl Reference {
         self.hashes.get(&idx).into_iter().flatten().take(max as usize).copied().collect()
     }
 
-    /// Blocks that `request` finds by hash if the device has none of its own, and the first token
+    /// Blocks that `request` finds by hash if the device has none, and the first token
     /// to compute.
     fn begin_at(&self, request: &RequestState) -> (u32, u32) {
-        let most = match request.phase {
+        let max = match request.phase {
             Phase::Waiting => request.max_cached_blocks(),
             Phase::Swapped => request.computed / BLOCK_TOKENS,
             _ => return (0, request.computed),
         };
-        let cached = self.blocks.find(&self.hashes(request.idx, most));
+        let cached = self.blocks.find(&self.hashes(request.idx, max));
         (cached, (cached * BLOCK_TOKENS).max(request.computed))
     }
 
@@ -117,15 +118,13 @@ impl Reference {
             if len == 0 || !returns && self.is_being_computed(idx, cached) {
                 assert!(!running, "a running request is never short of a row");
                 passed += 1;
-                let strict = self.policy.strict_order();
-                open &= rows_left > 0 && !strict && passed < self.config.max_lookahead;
+                open &= rows_left > 0 && self.goes_on(passed);
                 continue;
             }
             if returns && places <= self.swapping_in().count() as u32 {
                 if phase == Phase::Waiting {
                     passed += 1;
-                    let strict = self.policy.strict_order();
-                    open &= !strict && passed < self.config.max_lookahead;
+                    open &= self.goes_on(passed);
                 }
                 continue;
             }
@@ -134,26 +133,13 @@ impl Reference {
             self.blocks.share(idx, &self.hashes(idx, cached));
             self.host.share(idx, &self.hashes(idx, on_host));
             let needed = blocks - self.held(idx);
-            let wanted = needed + spare + reserved;
-            let missing = wanted.saturating_sub(self.free() + self.swapping_out());
-            let victims = self.brake(victims, missing);
-            let reclaimable = self.reclaimable(&victims);
-            let enough = needed == 0 || self.free() + self.swapping_out() + reclaimable >= wanted;
-            let filling = self.filling(&order[rank + 1..]);
-            let later = self.free() + self.swapping_out() + reclaimable + filling >= wanted;
-            let grows = self.grows(idx, needed, spare.max(self.growth(idx)) + reserved);
-            for victim in victims {
-                if grows && enough && needed > 0 && self.free() + self.swapping_out() < wanted {
-                    self.evict(victim);
-                }
-            }
-            if !grows || needed > 0 && self.free() < wanted {
+            let (fits, promised) =
+                self.make_room(idx, needed, (spare, reserved), &order[rank + 1..]);
+            if !fits {
                 let alone = self.give_back(idx);
                 passed += 1;
                 open &= !self.skip(idx) && passed < self.config.max_lookahead;
-                if grows && (enough || later) {
-                    reserved += needed + spare + alone;
-                }
+                reserved += if promised { needed + spare + alone } else { 0 };
                 continue;
             }
             self.blocks.grow(idx, needed);

@@ -65,7 +65,7 @@ impl DraftBudget {
     }
 
     /// Most draft tokens after those of `step`, which is in flight.
-    pub(super) fn most_after(&self, step: &InFlightStep) -> usize {
+    pub(super) fn max_after(&self, step: &InFlightStep) -> usize {
         self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS)
     }
 

@@ -52,7 +52,7 @@ impl Proposer for PromptLookup {
     ) -> bool {
         let tokens = step.sampled.len() as f32;
         let before = Outcome { rows: step.rows, tokens, ns: 0.0 };
-        let (mut after, mut left) = (before, budget.most_after(step));
+        let (mut after, mut left) = (before, budget.max_after(step));
         for &Sampling { idx, id, .. } in &step.sampled {
             let max = left.min(BLOCK_TOKENS - 1);
             let Some(active) = requests.get_mut(idx, id).filter(|_| max > 0) else { continue };

@@ -88,8 +88,8 @@ impl RowTimes {
         best
     }
 
-    /// True if steps like `more`, with a gap before them, yield more per time than those like `step`
-    /// without.
+    /// True if steps like `more`, with a gap before them, yield more per time than those like
+    /// `step` without.
     pub(super) fn pays(&self, step: Outcome, more: Outcome) -> bool {
         let ns = |of: Outcome| self.ns(of.rows.min(MAX_ROWS));
         ns(step).zip(ns(more)).is_some_and(|(ns, with_ns)| {

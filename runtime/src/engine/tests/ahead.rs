@@ -162,7 +162,7 @@ impl Ahead {
     fn begin(&mut self, request: u32, Copies { device, host }: Copies<'_>, out: bool) {
         assert_eq!(device.len(), host.len());
         let blocks: Vec<_> = device.iter().copied().zip(host.iter().copied()).collect();
-        // What another transfer writes is neither read nor written.
+        // No two transfers write one block.
         let places = |moving: &Moving, block: (u32, u32)| {
             let written = |of: (u32, u32), out| if out { of.1 } else { of.0 };
             let other = moving.blocks.iter().filter(|_| moving.out == out);
