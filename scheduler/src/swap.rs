@@ -71,6 +71,8 @@ impl Scheduler {
             self.swap_state.end_out(idx);
             self.blocks.release(idx);
         } else {
+            // Not before: its rank depends on it.
+            self.requests[idx].computed = self.copied_end(idx);
             self.swap_state.end_in(idx);
             self.publish(idx);
         }
@@ -99,6 +101,15 @@ impl Scheduler {
     /// at the other side by hash.
     pub fn copied_from(&self, idx: RequestIdx) -> u32 {
         self.swap_state.first(idx)
+    }
+
+    /// The first token of a request in transfer whose KV the other side will not have: those before
+    /// are computed, or in full blocks that were found on the host.
+    pub fn copied_end(&self, idx: RequestIdx) -> u32 {
+        match self.requests[idx].computed {
+            0 => self.swap_state.host.held(idx) * BLOCK_TOKENS,
+            computed => computed,
+        }
     }
 
     /// Host blocks of a request that is swapped or in transfer, in token order.
@@ -174,8 +185,7 @@ impl Scheduler {
         if self.requests[idx].phase == Phase::Swapped {
             self.swap_state.leave();
         } else {
-            self.requests[idx].computed = self.swap_state.host.held(idx) * BLOCK_TOKENS;
-            self.plan.cached_tokens += self.requests[idx].computed;
+            self.plan.cached_tokens += self.copied_end(idx);
         }
         self.requests.set_phase(idx, Phase::SwappingIn);
         self.requests[idx].skipped_steps = 0;

@@ -42,9 +42,9 @@ impl PoolContents {
         }
         for &idx in &plan.swap_in {
             let first = scheduler.copied_from(idx) * BLOCK_TOKENS as u32;
-            let computed = scheduler.state(idx).computed;
+            let end = scheduler.copied_end(idx);
             let is_own = own(&self.device, idx, first, scheduler.blocks(idx))
-                && own(&self.host, idx, computed, scheduler.host_blocks(idx));
+                && own(&self.host, idx, end, scheduler.host_blocks(idx));
             if !is_own {
                 collided.push(idx);
             }
@@ -58,7 +58,7 @@ impl PoolContents {
             let active = lifecycle.planned(idx);
             let Some(hashes) = &active.hashes else { return };
             let first = scheduler.copied_from(idx) as usize * BLOCK_TOKENS;
-            let end = scheduler.state(idx).computed as usize;
+            let end = scheduler.copied_end(idx) as usize;
             contents.fill((first, end), hashes.root(), &active.tokens, blocks);
         };
         let plan = scheduler.last_plan();

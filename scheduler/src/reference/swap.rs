@@ -69,7 +69,6 @@ impl Reference {
         self.plan.cached_tokens += on_host * BLOCK_TOKENS;
         self.copied_from.insert(idx, cached);
         let request = self.requests.get_mut(&idx).unwrap();
-        request.computed = request.computed.max(on_host * BLOCK_TOKENS);
         (request.phase, request.skipped_steps) = (Phase::SwappingIn, 0);
         self.plan.swap_in.push(idx);
     }
@@ -117,9 +116,14 @@ impl Reference {
             self.host.publish(idx, &hashes);
             self.blocks.truncate(idx, 0);
         } else {
-            let hashes = self.hashes(idx, request.computed / BLOCK_TOKENS);
+            let found = self.host.held(idx) * BLOCK_TOKENS;
+            let computed = if request.computed == 0 { found } else { request.computed };
             self.host.truncate(idx, 0);
+            let hashes = self.hashes(idx, computed / BLOCK_TOKENS);
             self.blocks.publish(idx, &hashes);
+            if let Some(request) = self.requests.get_mut(&idx) {
+                request.computed = computed;
+            }
         }
         if ended.is_some() {
             self.blocks.truncate(idx, 0);
