@@ -65,7 +65,7 @@ fn cuda_out_of_memory_at_every_allocation_in_turn() {
 
 #[test]
 fn cuda_a_failed_launch_at_every_launch_in_turn() {
-    let broken = sweep(Failing::Launch, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 337);
+    let broken = sweep(Failing::Launch, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 251);
     assert!(broken > 2, "{broken} launches failed");
 }
 
