@@ -169,20 +169,17 @@ pub(crate) fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<Met
 /// Steps by the number of their tokens, as a histogram.
 fn step_tokens(stats: &Stats) -> MetricFamily {
     let mut count = 0;
-    let counts = stats.step_tokens.iter().map(|steps| {
+    // The encoder adds the bucket without a bound.
+    let buckets = STEP_TOKENS_BOUNDS.iter().zip(&stats.step_tokens).map(|(&bound, steps)| {
         count += steps;
-        count
-    });
-    let bounds = STEP_TOKENS_BOUNDS.map(f64::from).into_iter().chain([f64::INFINITY]);
-    let buckets = bounds.zip(counts).map(|(bound, count)| {
         let mut bucket = Bucket::default();
-        bucket.set_upper_bound(bound);
+        bucket.set_upper_bound(f64::from(bound));
         bucket.set_cumulative_count(count);
         bucket
     });
     let mut histogram = Histogram::default();
     histogram.set_bucket(buckets.collect());
-    histogram.set_sample_count(count);
+    histogram.set_sample_count(stats.step_tokens.iter().sum());
     histogram.set_sample_sum(stats.step_rows as f64);
     let mut metric = Metric::default();
     metric.set_histogram(histogram);

@@ -98,6 +98,12 @@ mod tests {
         StoredResponse { owner: Some(owner.into()), turns, object: Value::Null }
     }
 
+    /// Responses, and bytes of their texts.
+    fn size(store: &ResponseStore) -> (usize, usize) {
+        let responses = store.lock();
+        (responses.by_id.len(), responses.bytes)
+    }
+
     #[test]
     fn a_response_is_its_owners_until_it_is_deleted() {
         let store = ResponseStore::default();
@@ -125,9 +131,9 @@ mod tests {
         for id in 0..10 {
             store.insert(id.to_string(), response("a", &"x".repeat(2000)));
         }
-        let (count, bytes) = (store.lock().by_id.len(), store.lock().bytes);
+        let (count, bytes) = size(&store);
         assert!((2..5).contains(&count) && bytes <= 20_000, "{count} responses, {bytes} bytes");
         store.insert("large".into(), response("a", &"x".repeat(20_000)));
-        assert_eq!((store.lock().by_id.len(), store.lock().bytes), (0, 0));
+        assert_eq!(size(&store), (0, 0));
     }
 }
