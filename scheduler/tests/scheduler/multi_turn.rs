@@ -90,7 +90,7 @@ impl Caller {
     fn push_hashes(&mut self, idx: RequestIdx) {
         let turn = self.live[idx.index()].as_mut().unwrap();
         while (turn.hashes + 1) * BLOCK_TOKENS <= self.scheduler.state(idx).tokens() {
-            let common = turn.hashes == 0 && turn.conversation % 3 > 0;
+            let common = turn.hashes == 0 && !turn.conversation.is_multiple_of(3);
             let of = if common { 0 } else { turn.conversation };
             let hash = (u128::from(of) << 64) | u128::from(turn.hashes);
             self.scheduler.push_block_hash(idx, BlockHash(hash));
