@@ -13,7 +13,7 @@ pub struct AccessArgs {
     /// keeps it out of the list of processes
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
-    /// TOML file of keys, [[keys]] with name, key, requests_per_minute and tokens_per_minute;
+    /// TOML file of keys, tables `keys` with name, key, requests_per_minute and tokens_per_minute;
     /// SIGHUP reads it again
     #[arg(long, hide = true, value_name = "FILE")]
     api_keys: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct AccessArgs {
     /// [default: on]
     #[arg(long, hide = true, value_name = "MODE")]
     prefix_cache: Option<PrefixCache>,
-    /// Origins whose web pages may use the server, such as https://app.example, separated by
+    /// Origins whose web pages may use the server, as scheme://host:port, separated by
     /// commas; * for all
     #[arg(long, hide = true, value_name = "ORIGINS", value_delimiter = ',')]
     cors_origin: Vec<String>,
