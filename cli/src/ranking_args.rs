@@ -26,8 +26,8 @@ pub(crate) struct RankingArgs {
     /// for none [default: 24]
     #[arg(long, global = true, value_name = "N", value_parser = count_u32::<0>)]
     min_run_tokens: Option<u32>,
-    /// Share of the longest recent wait under fcfs: requests that would end later after their
-    /// arrival go before all that are not express, in order of arrival; 0 for no bound [default: 1]
+    /// Share of the longest recent wait under fcfs: requests that arrived longer ago go before all
+    /// that are not express, in order of arrival; 0 for no bound [default: 1]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
     /// Share of the mean expected length below which requests are express: they go before those
@@ -35,7 +35,8 @@ pub(crate) struct RankingArgs {
     /// where many look short by then. 0: none; no effect with --tail-bound 0 [default: 0.5]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     express: Option<f32>,
-    /// Output tokens that computing one prompt token costs in a rank [default: 0]
+    /// Output tokens that computing one prompt token costs in a rank; 0 to rank by output alone
+    /// [default: 0.2]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = factor)]
     prefill_weight: Option<f32>,
     /// Point of the prompt's predicted distribution that is the first prediction [default: mean]

@@ -1,7 +1,7 @@
 //! A policy that ranks by an expectation, under the bound on the time in the system.
 
 use super::ranking::{Ranking, uncached};
-use super::tail_bound::TailBound;
+use super::tail_bound::{TailBound, Work};
 use crate::plan::PlanRow;
 use crate::{Key, Policy, RequestIdx, RequestState};
 
@@ -28,17 +28,16 @@ impl<P: Expects> Bounded<P> {
         Bounded { policy, tail_bound: None }
     }
 
-    /// Service that the request still needs for its output, and to compute what has no KV, in
-    /// output tokens.
-    fn service(&self, request: &RequestState) -> [f64; 2] {
-        let prefill = self.policy.ranking().prefill_weight * uncached(request) as f32;
-        [self.policy.remaining(request), prefill].map(f64::from)
+    /// Work that the request still needs.
+    fn work(&self, request: &RequestState) -> Work {
+        let output = f64::from(self.policy.remaining(request));
+        Work { output, prefill: f64::from(uncached(request)) }
     }
 
     fn expect(&mut self, request: &RequestState) {
-        let service = self.service(request);
+        let work = self.work(request);
         if let Some(bound) = &mut self.tail_bound {
-            bound.expect(request, service);
+            bound.expect(request, work);
         }
     }
 
@@ -83,9 +82,9 @@ impl<P: Expects> Policy for Bounded<P> {
     }
 
     fn reserve(&mut self, max_requests: u32) {
-        let Ranking { tail_bound, express, .. } = *self.policy.ranking();
-        self.tail_bound =
-            (tail_bound > 0.0).then(|| TailBound::new(tail_bound, express, max_requests));
+        let Ranking { tail_bound, express, prefill_weight, .. } = *self.policy.ranking();
+        self.tail_bound = (tail_bound > 0.0)
+            .then(|| TailBound::new(tail_bound, express, prefill_weight, max_requests));
         self.policy.reserve(max_requests);
     }
 
@@ -107,23 +106,18 @@ impl<P: Expects> Policy for Bounded<P> {
 
     fn on_submitted(&mut self, request: &RequestState) {
         self.policy.on_submitted(request);
-        let service = self.service(request);
+        let work = self.work(request);
         // Only a refined expectation tells more at the end of a burn-in than the prompt.
         let trial = if P::IS_REFINED { self.policy.ranking().min_run_tokens } else { 0 };
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_submitted(request, service, trial);
+            bound.on_submitted(request, work, trial);
         }
     }
 
     fn on_scheduled(&mut self, request: &RequestState, row: PlanRow) {
         self.policy.on_scheduled(request, row);
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_scheduled();
-            let prefill = row.len - row.sample as u32;
-            if prefill > 0 {
-                let weight = f64::from(self.policy.ranking().prefill_weight);
-                bound.on_prefill(weight * f64::from(prefill));
-            }
+            bound.on_scheduled(request, row);
         }
     }
 

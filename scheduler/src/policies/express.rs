@@ -1,5 +1,7 @@
 //! Which requests precede those that are overdue.
 
+use super::recent::Recent;
+
 /// Judges which requests are short, and whether new ones should run before that is known.
 ///
 /// Served before all others, overdue requests would take every place for as long as the backlog
@@ -13,53 +15,37 @@
 pub(super) struct Express {
     share: f64,
     /// Expected service of arrivals, output tokens.
-    service: Mean,
+    service: Recent<1>,
     /// Share of the requests, long by the prompt, that looked short by the end of their burn-in.
-    found_short: Mean,
+    found_short: Recent<1>,
 }
 
 impl Express {
     /// Requests that need less than `share` of the mean expected service are short.
     pub(super) fn new(share: f32) -> Express {
-        let (service, found_short) = (Mean::default(), Mean::default());
+        let (service, found_short) = (Recent::default(), Recent::default());
         Express { share: f64::from(share), service, found_short }
     }
 
     /// Takes an arrival into the mean.
     pub(super) fn on_arrival(&mut self, service: f64) {
-        self.service.add(service);
+        self.service.add([service]);
     }
 
     /// True if a request that still needs `service` output tokens is short.
     pub(super) fn is_short(&self, service: f64) -> bool {
-        service < self.share * self.service.value
+        service < self.share * self.service.mean[0]
     }
 
     /// True if a burn-in is worth its service of `trial` output tokens, for a request that is long
     /// by the prompt.
     pub(super) fn is_worth(&self, trial: f64) -> bool {
-        self.is_short(trial / self.found_short.value)
+        self.is_short(trial / self.found_short.mean[0])
     }
 
     /// Records whether a request that was long by the prompt looked short during its burn-in.
     pub(super) fn on_judged(&mut self, is_short: bool) {
-        self.found_short.add(f64::from(u8::from(is_short)));
-    }
-}
-
-/// Mean of about the last [`MEMORY`] values.
-#[derive(Clone, Copy, Default)]
-struct Mean {
-    value: f64,
-    count: f64,
-}
-
-const MEMORY: f64 = 256.0;
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.count = (self.count + 1.0).min(MEMORY);
-        self.value += (value - self.value) / self.count;
+        self.found_short.add([f64::from(u8::from(is_short))]);
     }
 }
 
@@ -91,13 +77,5 @@ mod tests {
             express.on_judged(is_short);
         }
         assert!(!express.is_worth(9.0));
-    }
-
-    #[test]
-    fn a_mean_forgets() {
-        let mut mean = Mean::default();
-        (0..10_000).for_each(|_| mean.add(1.0));
-        (0..1_000).for_each(|_| mean.add(3.0));
-        assert!((mean.value - 3.0).abs() < 0.05, "{}", mean.value);
     }
 }

@@ -15,6 +15,7 @@ mod mlfq;
 mod oracle;
 mod po;
 mod ranking;
+mod recent;
 mod rr;
 mod rr_sjf;
 mod sjf;

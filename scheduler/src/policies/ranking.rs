@@ -11,14 +11,14 @@ pub struct Ranking {
     /// Burn-in: output tokens before which a request that entered the batch leaves it only for
     /// want of blocks. The first estimates of the probe are its worst. 0: off.
     pub min_run_tokens: u32,
-    /// Share of the time that first come, first served would let a request wait (see
-    /// `tail_bound`): a request that would end later is overdue. 0: off.
+    /// Share of the longest recent wait under first come, first served: a request that is in the
+    /// system for longer is overdue (see `tail_bound`). 0: off.
     pub tail_bound: f32,
     /// Share of the mean expected service, below which a request precedes those that are overdue
     /// (see `tail_bound`). 0: none does.
     pub express: f32,
     /// Cost of computing one prompt token, in output tokens: added to the rank for each token that
-    /// has no KV. 0: off.
+    /// has no KV, so that requests are ranked by service. 0: by output alone.
     pub prefill_weight: f32,
 }
 
@@ -29,7 +29,7 @@ impl Ranking {
 
     /// The options that paid in the simulator and in the engine (docs/results.md).
     pub const DEFAULT: Ranking =
-        Ranking { min_run_tokens: 24, tail_bound: 1.0, express: 0.5, ..Ranking::PAPER };
+        Ranking { min_run_tokens: 24, tail_bound: 1.0, express: 0.5, prefill_weight: 0.2 };
 
     /// The value of a rank: `tokens` expected, and the cost of what has no KV.
     pub(super) fn value(&self, request: &RequestState, tokens: f32) -> f64 {

@@ -1,51 +1,61 @@
-//! A bound on the time in the system: the longest wait that first come, first served would have
-//! imposed on recent arrivals, or a share of it.
+//! A bound on the time in the system: a multiple of the longest time that first come, first served
+//! would have let recent arrivals wait.
 
+mod drain;
+
+use self::drain::Drain;
+pub(super) use self::drain::Work;
 use super::express::Express;
 use crate::index_list::IndexList;
+use crate::plan::PlanRow;
 use crate::request::{RequestIdx, RequestState};
 
 /// Finds the requests that are overdue.
 ///
 /// A scheduler that never idles while work waits serves the backlog at the same rate under every
 /// policy. So the time that first come, first served would make an arrival wait is known without
-/// running it: D = (expected service of all live requests) / (service per second). A request is
-/// overdue once it would end, if it ran from now on, after more than a share of the recent maximum
-/// of D in the system, and all that arrived before it are overdue. Overdue requests are served
-/// first in, first out, which bounds the tail by that of first come, first served; all others keep
-/// their rank.
+/// running it ([`Drain::wait_s`]); D is its recent maximum. A request is overdue once it is in the
+/// system for a share of D. Overdue requests go first in, first out: the time in the system is then
+/// about D and the request's own service, the longest under first come, first served. All others
+/// keep their rank.
 ///
-/// Cost per step: a running sum, and the head of the list of arrivals.
+/// Cost per step: some running means, and the head of the list of arrivals.
 pub(super) struct TailBound {
     share: f64,
+    /// Output tokens that a prompt token costs.
+    prefill_weight: f64,
     express: Express,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList<RequestIdx>,
     /// By index.
     entries: Vec<Entry>,
-    /// Expected service of all live requests, output tokens.
-    backlog: f64,
+    /// Expected work of all live requests.
+    backlog: Work,
     live: usize,
-    /// Live requests at the last step, and rows of its plan.
+    /// Live requests at the last step.
     candidates: usize,
-    rows: usize,
-    /// Service since the last step, output tokens.
-    served: f64,
-    rate: Rate,
-    /// The recent maximum of D, seconds.
+    /// The plan since the last step.
+    planned: Planned,
+    drain: Drain,
+    /// D, seconds.
     longest_s: f64,
     now_s: f64,
     /// Arrivals below this sequence number are overdue.
     overdue_end: u64,
 }
 
+/// Rows of a plan, and its prefill tokens.
+#[derive(Clone, Copy, Default)]
+struct Planned {
+    rows: usize,
+    prefill: f64,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Expected service, less one token per token generated since.
-    service: f64,
-    /// The part of it that computes the prompt.
-    prefill: f64,
-    /// Tokens generated when `service` was expected.
+    /// Expected work; the output less one token per token generated since.
+    work: Work,
+    /// Tokens generated when `work` was expected.
     age: u32,
     arrival_s: f64,
     seq: u64,
@@ -57,36 +67,42 @@ struct Entry {
     trial_tokens: u32,
 }
 
-/// Tokens of a request after which its expected service is taken into the sum again. In between it
+/// Tokens of a request after which its expected work is taken into the sum again. In between it
 /// counts down, which takes no access to its entry.
 const EXPECT_TOKENS: u32 = 8;
 
-/// Seconds by which the recent maximum of D falls per second. A maximum is forgotten after ten
-/// times its own length: long enough for the arrivals that met it to leave.
+/// Seconds by which D falls per second. A maximum is forgotten after ten times its own length: long
+/// enough for the arrivals that met it to leave.
 const FORGET: f64 = 0.1;
 
 impl TailBound {
-    /// A bound of `share` of the recent maximum of D, for `max_requests` indices; requests below
-    /// `express` times the mean expected service precede the overdue ([`Express`]).
-    pub(super) fn new(share: f32, express: f32, max_requests: u32) -> TailBound {
+    /// A bound of `share` of D, for `max_requests` indices; requests below `express` times the mean
+    /// expected service precede the overdue ([`Express`]).
+    pub(super) fn new(
+        share: f32,
+        express: f32,
+        prefill_weight: f32,
+        max_requests: u32,
+    ) -> TailBound {
         TailBound {
             share: f64::from(share),
+            prefill_weight: f64::from(prefill_weight),
             express: Express::new(express),
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
-            backlog: 0.0,
+            backlog: Work::default(),
             live: 0,
             candidates: 0,
-            rows: 0,
-            served: 0.0,
-            rate: Rate::default(),
+            planned: Planned::default(),
+            drain: Drain::default(),
             longest_s: 0.0,
             now_s: 0.0,
             overdue_end: 0,
         }
     }
 
-    /// True if the request would end after the bound, or did when it was last looked at.
+    /// True if the request is in the system for longer than the bound, or was when it was last
+    /// looked at.
     pub(super) fn is_overdue(&self, request: &RequestState) -> bool {
         request.seq < self.overdue_end
     }
@@ -98,24 +114,22 @@ impl TailBound {
 
     pub(super) fn on_step(&mut self, now_s: f64) {
         let elapsed_s = (now_s - self.now_s).max(0.0);
-        // The rate of a batch that took in all requests says nothing about a backlog.
-        if 0 < self.rows && self.rows < self.candidates {
-            self.rate.add(self.served, elapsed_s);
+        let Planned { rows, prefill } = std::mem::take(&mut self.planned);
+        // The time of a batch that took in all requests says nothing about a backlog.
+        if 0 < rows && rows < self.candidates {
+            self.drain.on_full_step(rows, prefill, elapsed_s);
         }
-        let drain_s = self.rate.seconds_for(self.backlog);
-        self.longest_s = (self.longest_s - FORGET * elapsed_s).max(drain_s);
-        (self.now_s, self.served) = (now_s, 0.0);
-        (self.candidates, self.rows) = (self.live, 0);
+        let wait_s = self.drain.wait_s(self.backlog);
+        self.longest_s = (self.longest_s - FORGET * elapsed_s).max(wait_s);
+        self.now_s = now_s;
+        self.candidates = self.live;
     }
 
     /// The next request that has become overdue.
     pub(super) fn next_overdue(&mut self) -> Option<RequestIdx> {
         let idx = self.arrivals.front()?;
-        let Entry { service, prefill, arrival_s, seq, .. } = self.entries[idx.index()];
-        // A step gives a token to each request, and computes many of a prompt.
-        let tokens_s = (service - prefill) * self.rate.seconds_for_step();
-        let end_s = self.now_s + tokens_s + self.rate.seconds_for(prefill);
-        if self.longest_s <= 0.0 || end_s - arrival_s <= self.share * self.longest_s {
+        let Entry { arrival_s, seq, .. } = self.entries[idx.index()];
+        if self.longest_s <= 0.0 || self.now_s - arrival_s <= self.share * self.longest_s {
             return None;
         }
         self.arrivals.remove(idx);
@@ -123,26 +137,22 @@ impl TailBound {
         Some(idx)
     }
 
-    /// Takes in a request that needs `service` for its output and `prefill` for its prompt; after
-    /// `trial_tokens` another may take its place.
-    pub(super) fn on_submitted(
-        &mut self,
-        request: &RequestState,
-        [service, prefill]: [f64; 2],
-        trial_tokens: u32,
-    ) {
+    /// Takes in a request that needs `work`; after `trial_tokens` another may take its place.
+    pub(super) fn on_submitted(&mut self, request: &RequestState, work: Work, trial_tokens: u32) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
-        self.express.on_arrival(service + prefill);
+        self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         let idx = request.idx;
         self.entries[idx.index()] = Entry { age, arrival_s, seq, ..Entry::default() };
         self.arrivals.push_back(idx);
         self.live += 1;
-        self.expect(request, [service, prefill]);
+        self.expect(request, work);
+        let trial = Work { output: f64::from(trial_tokens), ..work };
+        let is_worth = self.express.is_worth(trial.in_output_tokens(self.prefill_weight));
         let entry = &mut self.entries[idx.index()];
         // A request that was moved here is beyond its burn-in.
         if !entry.express && age < trial_tokens {
-            entry.express = self.express.is_worth(f64::from(trial_tokens) + prefill);
+            entry.express = is_worth;
             entry.trial_tokens = trial_tokens;
         }
     }
@@ -154,19 +164,28 @@ impl TailBound {
         self.express.on_judged(is_short);
     }
 
-    pub(super) fn on_scheduled(&mut self) {
-        self.rows += 1;
+    /// Records a row of the plan.
+    pub(super) fn on_scheduled(&mut self, request: &RequestState, row: PlanRow) {
+        let prefill = f64::from(row.len - u32::from(row.sample));
+        self.planned.rows += 1;
+        if prefill > 0.0 {
+            self.planned.prefill += prefill;
+            let left = &mut self.entries[request.idx.index()].work.prefill;
+            let done = prefill.min(*left);
+            *left -= done;
+            self.backlog.prefill -= done;
+        }
     }
 
-    /// Updates the request's expected service, for its output and its prompt.
-    pub(super) fn expect(&mut self, request: &RequestState, [service, prefill]: [f64; 2]) {
-        let service = service + prefill;
+    /// Updates the request's expected work.
+    pub(super) fn expect(&mut self, request: &RequestState, work: Work) {
+        let service = work.in_output_tokens(self.prefill_weight);
         let express = self.express.is_short(service);
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
-        self.backlog += service - (entry.service - f64::from(since));
-        (entry.service, entry.prefill) = (service, prefill);
-        (entry.age, entry.express) = (request.generated, express);
+        self.backlog.output += work.output - (entry.work.output - f64::from(since));
+        self.backlog.prefill += work.prefill - entry.work.prefill;
+        (entry.work, entry.age, entry.express) = (work, request.generated, express);
         let (trial, generated) = (entry.trial_tokens, request.generated);
         // By half of the bound: one that the prompt put just above it was no surprise.
         let is_short = self.express.is_short(2.0 * service);
@@ -175,20 +194,14 @@ impl TailBound {
         }
     }
 
-    /// True if a new estimate of the request's service is due.
+    /// True if a new estimate of the request's work is due.
     pub(super) fn is_due(&self, request: &RequestState) -> bool {
         request.generated >= self.entries[request.idx.index()].age + EXPECT_TOKENS
     }
 
-    /// Records the prefill of a row, as service in output tokens.
-    pub(super) fn on_prefill(&mut self, served: f64) {
-        self.served += served;
-    }
-
     /// Records the tokens that a request generated.
     pub(super) fn on_tokens(&mut self, generated: u32) {
-        self.served += f64::from(generated);
-        self.backlog -= f64::from(generated);
+        self.backlog.output -= f64::from(generated);
     }
 
     pub(super) fn on_finished(&mut self, request: &RequestState) {
@@ -196,42 +209,15 @@ impl TailBound {
         if trial > 0 && request.generated > 0 {
             self.judge(request, request.generated < trial);
         }
-        self.expect(request, [0.0; 2]);
+        if request.generated > 0 {
+            self.drain.on_finished(request.generated);
+        }
+        self.expect(request, Work::default());
         self.arrivals.remove(request.idx);
         self.live -= 1;
         if self.live == 0 {
-            self.backlog = 0.0; // without the rounding errors of the sum
+            self.backlog = Work::default(); // without the rounding errors of the sums
         }
-    }
-}
-
-/// Service per second, over about the last [`RATE_MEMORY_S`] seconds of full batches.
-#[derive(Default)]
-struct Rate {
-    served: f64,
-    seconds: f64,
-    steps: f64,
-}
-
-const RATE_MEMORY_S: f64 = 10.0;
-
-impl Rate {
-    fn add(&mut self, served: f64, seconds: f64) {
-        let kept = RATE_MEMORY_S / (RATE_MEMORY_S + seconds);
-        self.served = self.served * kept + served;
-        self.seconds = self.seconds * kept + seconds;
-        self.steps = self.steps * kept + 1.0;
-    }
-
-    /// Time of a step, in which each request of the batch gets a token; 0 before anything was
-    /// measured.
-    fn seconds_for_step(&self) -> f64 {
-        if self.steps > 0.0 { self.seconds / self.steps } else { 0.0 }
-    }
-
-    /// Time to serve `service`; 0 before anything was measured.
-    fn seconds_for(&self, service: f64) -> f64 {
-        if self.served > 0.0 { service * self.seconds / self.served } else { 0.0 }
     }
 }
 

@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(trail.key(&running(1, 100.0, 100)).class(), Key::PINNED);
     }
 
-    /// 215 expected tokens at 10 a second, and 10 tokens are served: the bound is 20.5 s.
+    /// 215 expected tokens, 10 of them served, at one a second: the bound is 205 s.
     #[test]
     fn the_order_is_express_overdue_open_and_overdue_express_come_first() {
         let mut trail = Trail::default().policy();
@@ -236,12 +236,11 @@ mod tests {
         trail.on_scheduled(&requests[0], row);
         trail.on_tokens(&requests[0], 10);
         let mut overdue = Vec::new();
-        for (step, now_s) in [(1, 1.0), (2, 15.0)] {
+        for (step, now_s) in [(1, 1.0), (2, 206.5)] {
             trail.on_step(step, now_s);
             overdue.extend(std::iter::from_fn(|| trail.next_changed()).map(|idx| idx.0));
         }
-        // A step takes 1 s: they would end after 101 and 24 s, and request 2 after 18.
-        assert_eq!(overdue, [0, 1]);
+        assert_eq!(overdue, [0, 1], "they arrived at 0 and 1 s");
         let mut order: Vec<&RequestState> = requests.iter().collect();
         order.sort_by_key(|request| trail.key(request));
         let classes = order.iter().map(|request| (request.seq, trail.key(request).class()));
