@@ -12,6 +12,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
 use trail_cli::{EngineArgs, Error, ModelArgs, notice};
 
+use crate::commands::advise::AdviseArgs;
 use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;
 use crate::commands::generate::GenerateArgs;
@@ -76,6 +77,8 @@ pub enum Command {
     Simulate(Box<SimulateArgs>),
     /// Repeat the decisions of a log that serve or demo recorded, or run it under another policy
     Replay(ReplayArgs),
+    /// Say what each policy would have given on the requests of such a log, and what none could
+    Advise(AdviseArgs),
     /// Say what this machine has, and what will be used
     Doctor,
     /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions

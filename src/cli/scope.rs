@@ -121,6 +121,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
             vec![&MODEL, &CONTEXT, &SHARE, &RANKING, &SIZES, &KV_BLOCKS, &PREFIX_CACHE]
         }
         ["replay"] | ["bench", "scheduler"] => vec![&POLICY, &SHARE, &RANKING],
+        ["advise"] => vec![&SHARE, &RANKING],
         ["theory"] => vec![&SHARE],
         ["inspect"] => vec![&MODEL, &CONTEXT, &PROBE, &KV_DTYPE, &REPACK],
         ["probe", "collect" | "eval"] => with(OWN_REQUESTS, &[&PROBE, &PREDICTOR]),

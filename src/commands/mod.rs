@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod access_args;
+pub mod advise;
 pub mod chat;
 pub mod demo;
 pub mod doctor;
@@ -36,6 +37,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),
         Command::Replay(args) => replay::run(engine, &args, *json),
+        Command::Advise(args) => advise::run(engine, &args, *json),
         Command::Doctor => doctor::run(*json),
         Command::Theory(args) => theory::run(engine, &args, *json),
     }

@@ -1,7 +1,7 @@
 //! `trail-rt replay`: a decision log, replayed exactly, or simulated under another policy.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -29,22 +29,7 @@ pub struct ReplayArgs {
 
 /// Replays the log; under another policy than the recorded one it simulates as well.
 pub fn run(engine: &EngineArgs, args: &ReplayArgs, json: bool) -> Result<(), Error> {
-    let name = args.file.display();
-    let text = read_text(&args.file, MAX_MIB)
-        .map_err(|error| Error::usage(format!("cannot read the log {name}: {error}")))?;
-    let damaged = |error: &dyn std::fmt::Display| Error::usage(format!("{name}: {error}"));
-    let (log, left_out) = DecisionLog::parse_cut(&text).map_err(|error| damaged(&error))?;
-    if let Some(line) = left_out {
-        notice(format_args!("warning: {name} is cut off: read up to line {}", line - 1));
-    }
-    drop(text);
-    let replay = Replay::run(&log).map_err(|error| match error {
-        ReplayError::Damaged(error) => damaged(&error),
-        ReplayError::Differs(error) => {
-            Error::failed(format!("{name}: the replay differs: {error}"))
-        }
-    })?;
-    let recorded = log.header.policy;
+    let Repeated { replay, policy: recorded, left_out } = Repeated::read(&args.file)?;
     let other = engine.policy_or(recorded);
     let mut report = Report {
         left_out_from_line: left_out,
@@ -64,7 +49,38 @@ pub fn run(engine: &EngineArgs, args: &ReplayArgs, json: bool) -> Result<(), Err
     Output::stdout().line(text.trim_end())
 }
 
-fn simulate(
+/// A decision log that was repeated.
+pub(super) struct Repeated {
+    pub(super) replay: Replay,
+    /// The recorded policy.
+    pub(super) policy: PolicyKind,
+    /// The first line that is left out of a log that was cut off.
+    left_out: Option<usize>,
+}
+
+impl Repeated {
+    /// Reads the log in `file`, and repeats its decisions; fails if one differs.
+    pub(super) fn read(file: &Path) -> Result<Repeated, Error> {
+        let name = file.display();
+        let text = read_text(file, MAX_MIB)
+            .map_err(|error| Error::usage(format!("cannot read the log {name}: {error}")))?;
+        let damaged = |error: &dyn std::fmt::Display| Error::usage(format!("{name}: {error}"));
+        let (log, left_out) = DecisionLog::parse_cut(&text).map_err(|error| damaged(&error))?;
+        if let Some(line) = left_out {
+            notice(format_args!("warning: {name} is cut off: read up to line {}", line - 1));
+        }
+        let replay = Replay::run(&log).map_err(|error| match error {
+            ReplayError::Damaged(error) => damaged(&error),
+            ReplayError::Differs(error) => {
+                Error::failed(format!("{name}: the replay differs: {error}"))
+            }
+        })?;
+        Ok(Repeated { replay, policy: log.header.policy, left_out })
+    }
+}
+
+/// Simulates the recorded requests under `policy`; fails if it is interrupted.
+pub(super) fn simulate(
     recording: &Recording,
     policy: PolicyKind,
     interrupt: &Interrupt,

@@ -1,5 +1,6 @@
 //! The program's commands, each run as a process.
 
+mod advise;
 mod bench_ab;
 mod bench_serve;
 mod bench_timeline;

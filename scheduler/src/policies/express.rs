@@ -20,10 +20,13 @@ pub(super) struct Express {
     found_short: Recent<1>,
 }
 
+/// Requests that the means are over.
+const MEMORY: u32 = 256;
+
 impl Express {
     /// Requests that need less than `share` of the mean expected service are short.
     pub(super) fn new(share: f32) -> Express {
-        let (service, found_short) = (Recent::default(), Recent::default());
+        let (service, found_short) = (Recent::over(MEMORY), Recent::over(MEMORY));
         Express { share: f64::from(share), service, found_short }
     }
 

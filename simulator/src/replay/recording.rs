@@ -210,23 +210,27 @@ impl Recording {
         fit(&self.steps)
     }
 
-    /// Runs the answered requests under `policy` on a virtual clock, with the recorded sizes,
-    /// arrivals, lengths and predictions, and steps of [`Recording::step_cost`].
+    /// Runs the answered requests under `policy` on a virtual clock.
     pub fn simulate(
         &self,
         policy: PolicyKind,
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<SimulationRun, SimulationError> {
-        let jobs = self.jobs();
+        self.simulation().run(&|| policy.build(), &self.jobs(), watch)
+    }
+
+    /// The simulation of [`Recording::jobs`]: the recorded sizes, and steps of
+    /// [`Recording::step_cost`].
+    pub fn simulation(&self) -> Simulation {
         let mut config = self.header.config;
         // A policy that keeps more requests waiting than the recorded one refuses none.
-        config.max_requests = config.max_requests.max(jobs.len().min(MAX_REQUESTS as usize) as u32);
+        let answered = self.answered().count().min(MAX_REQUESTS as usize) as u32;
+        config.max_requests = config.max_requests.max(answered);
         let time = StepTime::Measured(self.step_cost());
         let block_s = config.block_s;
         let model = StepModel { name: "recorded".into(), time, kv_tokens: None, block_s };
         let max_gap = Duration::from_secs_f64(self.header.max_gap_s);
-        let simulation = Simulation { max_gap, ..Simulation::new(config, model) };
-        simulation.run(&|| policy.build(), &jobs, watch)
+        Simulation { max_gap, ..Simulation::new(config, model) }
     }
 }
 

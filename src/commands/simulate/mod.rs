@@ -13,7 +13,7 @@ mod scenario;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 
 pub use args::SimulateArgs;
-use report::SimulationReport;
+use report::{Bound, SimulationReport};
 use runner::Runner;
 use scenario::Scenario;
 
@@ -44,8 +44,25 @@ pub fn run(
         }
     }
     runner.finish();
-    let report = SimulationReport { figures, capacities: runner.into_capacities() };
+    let bounds = match runner.is_interrupted() {
+        false => bounds(&mut runner, &scenarios, &seeds)?,
+        true => Vec::new(),
+    };
+    let report = SimulationReport { figures, bounds, capacities: runner.into_capacities() };
     Output::stdout().line(&if json { report.json().to_string() } else { report.text() })
+}
+
+/// A mean latency below which no policy comes, for each load and seed; of one worker.
+fn bounds(runner: &mut Runner, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Bound>, Error> {
+    let mut bounds: Vec<Bound> = Vec::new();
+    for (scenario, seed) in pairs(scenarios, seeds) {
+        let load = scenario.pace.to_string();
+        let is_known = bounds.iter().any(|bound| bound.load == load && bound.seed == seed);
+        if !is_known && scenario.simulation.workers == 1 {
+            bounds.push(Bound { load, seed, latency_mean_s: runner.bound_s(scenario, seed)? });
+        }
+    }
+    Ok(bounds)
 }
 
 /// Every scenario with every seed: at one load and seed all policies in turn.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use trail_cli::Table;
 
@@ -12,8 +13,21 @@ use super::runner::Capacity;
 pub struct SimulationReport {
     /// In the order they were made.
     pub figures: Vec<Figures>,
+    /// By load and seed.
+    pub bounds: Vec<Bound>,
     /// By source, device and seed; of the runs whose load is a multiple.
     pub capacities: BTreeMap<String, Capacity>,
+}
+
+/// A mean latency below which no policy comes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bound {
+    /// Load, rate, burst or trace.
+    pub load: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Seconds.
+    pub latency_mean_s: f64,
 }
 
 impl SimulationReport {
@@ -30,7 +44,7 @@ impl SimulationReport {
                 (key.clone(), object)
             })
             .collect();
-        json!({ "capacity": capacities, "runs": self.figures })
+        json!({ "capacity": capacities, "bounds": self.bounds, "runs": self.figures })
     }
 
     /// The capacities, then the table: means over seeds.
@@ -47,9 +61,24 @@ impl SimulationReport {
         format!(
             "{text}\n{}\nwait: the larger of TTFT and the longest gap between two tokens; recomp.: \
              tokens recomputed after evictions; cached: prompt \
-             tokens found in the prefix cache; KV: blocks in use, time average.\n",
-            table(&self.figures)
+             tokens found in the prefix cache; KV: blocks in use, time average.\n{}",
+            table(&self.figures),
+            self.bounds_text()
         )
+    }
+
+    /// One line per load: the mean over seeds.
+    fn bounds_text(&self) -> String {
+        let mut loads: Vec<&str> = self.bounds.iter().map(|bound| bound.load.as_str()).collect();
+        loads.dedup();
+        let line = |load: &&str| {
+            let of = self.bounds.iter().filter(|bound| bound.load == **load);
+            let (sum, count) = of.fold((0.0, 0.0), |(sum, count), bound| {
+                (sum + bound.latency_mean_s, count + 1.0)
+            });
+            format!("at {load} no policy has a mean latency below {:.2} s\n", sum / count)
+        };
+        loads.iter().map(line).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use trail_cli::Error;
 use trail_cli::drive::Display;
 use trail_runtime::engine::PolicyKind;
-use trail_simulator::{Progress, SimulationRun};
+use trail_simulator::{Job, Progress, SimulationRun, lower_bound};
 
 use super::scenario::{Pace, Scenario};
 use crate::interrupt::Interrupt;
@@ -41,11 +41,7 @@ impl Runner {
     pub fn run(&mut self, scenario: &Scenario, seed: u64) -> Result<SimulationRun, Error> {
         let label = format!("{} {}", scenario.policy, scenario.pace);
         self.display.begin(&label, scenario.source.requests());
-        let capacity = match scenario.pace {
-            Pace::Load { .. } => self.capacity(scenario, seed)?.requests_per_s,
-            _ => 1.0,
-        };
-        let jobs = scenario.jobs(seed, capacity);
+        let jobs = self.jobs(scenario, seed)?;
         let (display, interrupt) = (&mut self.display, &self.interrupt);
         let run = simulate(scenario, scenario.policy, &jobs, &mut |progress| {
             display.draw(progress.finished, |seconds| {
@@ -59,6 +55,20 @@ impl Runner {
         })?;
         self.display.end();
         Ok(run)
+    }
+
+    /// Mean latency below which no policy comes on the requests of `scenario`, seconds.
+    pub fn bound_s(&mut self, scenario: &Scenario, seed: u64) -> Result<f64, Error> {
+        let jobs = self.jobs(scenario, seed)?;
+        Ok(lower_bound(&scenario.simulation, &jobs))
+    }
+
+    fn jobs(&mut self, scenario: &Scenario, seed: u64) -> Result<Vec<Job>, Error> {
+        let capacity = match scenario.pace {
+            Pace::Load { .. } => self.capacity(scenario, seed)?.requests_per_s,
+            _ => 1.0,
+        };
+        Ok(scenario.jobs(seed, capacity))
     }
 
     /// Tokens per second while requests wait: all at once, first come first served.
@@ -100,7 +110,7 @@ impl Runner {
 fn simulate(
     scenario: &Scenario,
     policy: PolicyKind,
-    jobs: &[trail_simulator::Job],
+    jobs: &[Job],
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<SimulationRun, Error> {
     let run = scenario.simulation.run(&|| policy.build(), jobs, watch);

@@ -20,13 +20,25 @@ impl Work {
 
 /// Mean step of a full batch, and what it leaves over at an arrival: by these a backlog of tokens
 /// becomes a time.
-#[derive(Default)]
 pub(super) struct Drain {
     steps: StepLine,
     /// Decode rows of a full batch.
     rows: Recent<1>,
     /// Output tokens of the answers that ended, and their squares.
     lengths: Recent<2>,
+}
+
+/// Steps and answers that the means are over. A backlog is drained by far more steps than a short
+/// mean has, and its maximum over time would be that of the mean's noise: with 256 steps, long
+/// prompts in a row took D to twice its value.
+const STEPS: u32 = 4096;
+const ANSWERS: u32 = 1024;
+
+impl Default for Drain {
+    fn default() -> Drain {
+        let steps = StepLine { moments: Recent::over(STEPS) };
+        Drain { steps, rows: Recent::over(STEPS), lengths: Recent::over(ANSWERS) }
+    }
 }
 
 impl Drain {
@@ -61,7 +73,6 @@ impl Drain {
 
 /// The line of step times over prefill tokens, by least squares over recent steps: most steps have
 /// some prefill where many requests arrive, so none may show the time of the decodes alone.
-#[derive(Default)]
 struct StepLine {
     /// Means of p, t, p^2 and p t: prefill tokens and seconds.
     moments: Recent<4>,
@@ -89,14 +100,14 @@ mod tests {
 
     #[test]
     fn a_step_and_a_prefill_token_are_told_apart() {
-        let mut line = StepLine::default();
+        let mut line = StepLine { moments: Recent::over(100) };
         for step in 0..1000 {
             let prefill = f64::from(step * 37 % 100);
             line.add(prefill, 0.02 + 1e-4 * prefill);
         }
         let (step_s, token_s) = line.costs_s();
         assert!((step_s - 0.02).abs() < 1e-9 && (token_s - 1e-4).abs() < 1e-9);
-        let mut line = StepLine::default();
+        let mut line = StepLine { moments: Recent::over(100) };
         (0..10).for_each(|_| line.add(8.0, 0.5));
         assert_eq!(line.costs_s(), (0.5, 0.0), "always as much prefill");
     }
