@@ -135,7 +135,7 @@ impl<P: Expects> Policy for Bounded<P> {
     fn on_tokens(&mut self, request: &RequestState, generated: u32) {
         self.policy.on_tokens(request, generated);
         if let Some(bound) = &mut self.tail_bound {
-            bound.on_tokens(generated);
+            bound.on_tokens(request, generated);
         }
         if !P::IS_REFINED {
             self.expect_if_due(request);

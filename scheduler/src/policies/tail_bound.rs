@@ -29,8 +29,10 @@ pub(super) struct TailBound {
     arrivals: IndexList<RequestIdx>,
     /// By index.
     entries: Vec<Entry>,
-    /// Expected work of all live requests.
+    /// Expected work of all live requests, the predictions as they are.
     backlog: Work,
+    /// Number of the live requests that have no output yet, and their predicted output tokens.
+    unbegun: (f64, f64),
     live: usize,
     /// Live requests at the last step.
     candidates: usize,
@@ -55,6 +57,10 @@ struct Planned {
 struct Entry {
     /// Expected work; the output less one token per token generated since.
     work: Work,
+    /// Output tokens predicted at its arrival.
+    predicted: f64,
+    /// It has no output yet, and counts in `unbegun`.
+    is_unbegun: bool,
     /// Tokens generated when `work` was expected.
     age: u32,
     arrival_s: f64,
@@ -91,6 +97,7 @@ impl TailBound {
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
             backlog: Work::default(),
+            unbegun: (0.0, 0.0),
             live: 0,
             candidates: 0,
             planned: Planned::default(),
@@ -119,7 +126,10 @@ impl TailBound {
         if 0 < rows && rows < self.candidates {
             self.drain.on_full_step(rows, prefill, elapsed_s);
         }
-        let wait_s = self.drain.wait_s(self.backlog);
+        let (requests, predicted) = self.unbegun;
+        let begun = self.backlog.output - predicted;
+        let output = begun + self.drain.unbegun(requests, predicted);
+        let wait_s = self.drain.wait_s(Work { output, ..self.backlog });
         self.longest_s = (self.longest_s - FORGET * elapsed_s).max(wait_s);
         self.now_s = now_s;
         self.candidates = self.live;
@@ -143,7 +153,13 @@ impl TailBound {
         let age = request.generated;
         self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         let idx = request.idx;
-        self.entries[idx.index()] = Entry { age, arrival_s, seq, ..Entry::default() };
+        let (predicted, is_unbegun) = (work.output, age == 0);
+        self.entries[idx.index()] =
+            Entry { age, arrival_s, seq, predicted, is_unbegun, ..Entry::default() };
+        if is_unbegun {
+            self.unbegun.0 += 1.0;
+            self.unbegun.1 += predicted;
+        }
         self.arrivals.push_back(idx);
         self.live += 1;
         self.expect(request, work);
@@ -200,23 +216,37 @@ impl TailBound {
     }
 
     /// Records the tokens that a request generated.
-    pub(super) fn on_tokens(&mut self, generated: u32) {
+    pub(super) fn on_tokens(&mut self, request: &RequestState, generated: u32) {
         self.backlog.output -= f64::from(generated);
+        if request.generated == generated {
+            self.begin(request);
+        }
+    }
+
+    fn begin(&mut self, request: &RequestState) {
+        let entry = &mut self.entries[request.idx.index()];
+        if std::mem::take(&mut entry.is_unbegun) {
+            self.unbegun.0 -= 1.0;
+            self.unbegun.1 -= entry.predicted;
+        }
     }
 
     pub(super) fn on_finished(&mut self, request: &RequestState) {
+        self.begin(request);
         let trial = self.entries[request.idx.index()].trial_tokens;
         if trial > 0 && request.generated > 0 {
             self.judge(request, request.generated < trial);
         }
         if request.generated > 0 {
-            self.drain.on_finished(request.generated);
+            let predicted = self.entries[request.idx.index()].predicted;
+            self.drain.on_finished(request.generated, predicted);
         }
         self.expect(request, Work::default());
         self.arrivals.remove(request.idx);
         self.live -= 1;
         if self.live == 0 {
-            self.backlog = Work::default(); // without the rounding errors of the sums
+            // Without the rounding errors of the sums.
+            (self.backlog, self.unbegun) = (Work::default(), (0.0, 0.0));
         }
     }
 }

@@ -21,11 +21,17 @@ impl Work {
 /// Mean step of a full batch, and what it leaves over at an arrival: by these a backlog of tokens
 /// becomes a time.
 pub(super) struct Drain {
-    steps: StepLine,
+    /// Seconds of a step over its prefill tokens: most steps have some where many requests arrive,
+    /// so none may show the time of the decodes alone.
+    steps: Line,
     /// Decode rows of a full batch.
     rows: Recent<1>,
     /// Output tokens of the answers that ended, and their squares.
     lengths: Recent<2>,
+    /// The same over the predictions from their prompts. Where these are poor, those that wait under
+    /// shortest first are long by prediction more than in truth.
+    predictions: Line,
+    answers: u32,
 }
 
 /// Steps and answers that the means are over. A backlog is drained by far more steps than a short
@@ -34,10 +40,18 @@ pub(super) struct Drain {
 const STEPS: u32 = 4096;
 const ANSWERS: u32 = 1024;
 
+/// Answers before which predictions are believed as they are.
+const FEWEST_ANSWERS: u32 = 64;
+
 impl Default for Drain {
     fn default() -> Drain {
-        let steps = StepLine { moments: Recent::over(STEPS) };
-        Drain { steps, rows: Recent::over(STEPS), lengths: Recent::over(ANSWERS) }
+        Drain {
+            steps: Line::over(STEPS),
+            rows: Recent::over(STEPS),
+            lengths: Recent::over(ANSWERS),
+            predictions: Line::over(ANSWERS),
+            answers: 0,
+        }
     }
 }
 
@@ -48,10 +62,22 @@ impl Drain {
         self.rows.add([rows as f64]);
     }
 
-    /// Records the length of an answer.
-    pub(super) fn on_finished(&mut self, tokens: u32) {
+    /// Records the length of an answer, and its prediction from the prompt.
+    pub(super) fn on_finished(&mut self, tokens: u32, predicted: f64) {
         let tokens = f64::from(tokens);
         self.lengths.add([tokens, tokens * tokens]);
+        self.predictions.add(predicted, tokens);
+        self.answers = self.answers.saturating_add(1);
+    }
+
+    /// Output tokens of `requests` that have not begun, whose predictions add up to `predicted`, by
+    /// what became of earlier predictions.
+    pub(super) fn unbegun(&self, requests: f64, predicted: f64) -> f64 {
+        if self.answers < FEWEST_ANSWERS {
+            return predicted;
+        }
+        let (a, b) = self.predictions.coefficients();
+        a * requests + b * predicted
     }
 
     /// Seconds until a request that arrives behind `backlog` enters the batch; 0 before a step was
@@ -66,31 +92,33 @@ impl Drain {
             return 0.0;
         }
         let residual = if mean > 0.0 { square / (2.0 * mean) } else { 0.0 };
-        let (step_s, token_s) = self.steps.costs_s();
+        let (step_s, token_s) = self.steps.coefficients();
         (backlog.output / rows - residual).max(0.0) * step_s + backlog.prefill * token_s
     }
 }
 
-/// The line of step times over prefill tokens, by least squares over recent steps: most steps have
-/// some prefill where many requests arrive, so none may show the time of the decodes alone.
-struct StepLine {
-    /// Means of p, t, p^2 and p t: prefill tokens and seconds.
+/// A line y = a + b x of neither a negative a nor b, by least squares over recent pairs.
+struct Line {
+    /// Means of x, y, x^2 and x y.
     moments: Recent<4>,
 }
 
-impl StepLine {
-    fn add(&mut self, prefill: f64, seconds: f64) {
-        self.moments.add([prefill, seconds, prefill * prefill, prefill * seconds]);
+impl Line {
+    fn over(memory: u32) -> Line {
+        Line { moments: Recent::over(memory) }
     }
 
-    /// Seconds of a step without prefill, and of a prefill token.
-    fn costs_s(&self) -> (f64, f64) {
-        let [p, t, pp, pt] = self.moments.mean;
-        let variance = pp - p * p;
-        // Without different amounts of prefill, the mean is all that is known.
-        let token_s = if variance > 1e-6 * pp { (pt - p * t) / variance } else { 0.0 };
-        let token_s = token_s.clamp(0.0, if p > 0.0 { t / p } else { 0.0 });
-        (t - token_s * p, token_s)
+    fn add(&mut self, x: f64, y: f64) {
+        self.moments.add([x, y, x * x, x * y]);
+    }
+
+    /// a and b. Without different x the mean of y is all that is known, and is a.
+    fn coefficients(&self) -> (f64, f64) {
+        let [x, y, xx, xy] = self.moments.mean;
+        let variance = xx - x * x;
+        let slope = if variance > 1e-6 * xx { (xy - x * y) / variance } else { 0.0 };
+        let slope = slope.clamp(0.0, if x > 0.0 { y / x } else { 0.0 });
+        (y - slope * x, slope)
     }
 }
 
@@ -100,16 +128,16 @@ mod tests {
 
     #[test]
     fn a_step_and_a_prefill_token_are_told_apart() {
-        let mut line = StepLine { moments: Recent::over(100) };
+        let mut line = Line::over(100);
         for step in 0..1000 {
             let prefill = f64::from(step * 37 % 100);
             line.add(prefill, 0.02 + 1e-4 * prefill);
         }
-        let (step_s, token_s) = line.costs_s();
+        let (step_s, token_s) = line.coefficients();
         assert!((step_s - 0.02).abs() < 1e-9 && (token_s - 1e-4).abs() < 1e-9);
-        let mut line = StepLine { moments: Recent::over(100) };
+        let mut line = Line::over(100);
         (0..10).for_each(|_| line.add(8.0, 0.5));
-        assert_eq!(line.costs_s(), (0.5, 0.0), "always as much prefill");
+        assert_eq!(line.coefficients(), (0.5, 0.0), "always as much prefill");
     }
 
     /// 2 rows a step of 0.1 s; answers of 10 and 30 tokens: 500 / 20 = 12.5 are left of one.
@@ -120,8 +148,21 @@ mod tests {
         assert_eq!(drain.wait_s(backlog), 0.0, "no step yet");
         drain.on_full_step(2, 0.0, 0.1);
         assert!((drain.wait_s(backlog) - 5.0).abs() < 1e-9, "no length yet");
-        [10, 30].into_iter().for_each(|tokens| drain.on_finished(tokens));
+        [10, 30].into_iter().for_each(|tokens| drain.on_finished(tokens, 20.0));
         assert!((drain.wait_s(backlog) - 3.75).abs() < 1e-9, "(50 - 12.5) steps");
         assert_eq!(drain.wait_s(Work { output: 20.0, prefill: 0.0 }), 0.0);
+    }
+
+    /// Predictions of 10 and 30 for answers of 15 and 25 on average: half of the difference holds.
+    #[test]
+    fn predictions_count_by_what_became_of_them() {
+        let mut drain = Drain::default();
+        let pairs = [(10, 10.0), (20, 10.0), (20, 30.0), (30, 30.0)];
+        for (tokens, predicted) in pairs.into_iter().cycle().take(60) {
+            drain.on_finished(tokens, predicted);
+        }
+        assert_eq!(drain.unbegun(3.0, 120.0), 120.0, "too few yet");
+        pairs.into_iter().for_each(|(tokens, predicted)| drain.on_finished(tokens, predicted));
+        assert!((drain.unbegun(3.0, 120.0) - (3.0 * 10.0 + 0.5 * 120.0)).abs() < 1e-9);
     }
 }
