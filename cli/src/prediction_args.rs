@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 
 /// Values of `--filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FilterKind {
+pub(crate) enum FilterName {
+    /// None: each prediction counts alone.
+    Raw,
     /// Over bins of remaining tokens, as TRAIL's.
     Bins,
     /// Over total lengths, at the resolution of tokens.
@@ -64,10 +66,9 @@ pub(crate) struct PredictionArgs {
     /// Take a probe or a length predictor that was trained for another model
     #[arg(long, global = true)]
     pub(crate) force_probe: bool,
-    /// Filter of the probe's predictions [default: tokens if the probe has its parameters, else
-    /// bins]
+    /// Filter of the probe's predictions [default: that of the probe's file]
     #[arg(long, global = true, value_enum)]
-    pub(crate) filter: Option<FilterKind>,
+    pub(crate) filter: Option<FilterName>,
     /// Predictor of the answer's length from the prompt alone: a file of trail-rt predictor train,
     /// constant:TOKENS, prompt-length (as long as the prompt), prompt-probe (the probe, once the
     /// prompt is prefilled), or hint (nvext.agent_hints.osl of the request, else

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trail_probe::predictor::{Constant, Features, Hint, PromptLength, PromptProbe};
-use trail_probe::{LengthPredictor, Predictor, Probe};
+use trail_probe::{FilterKind, LengthPredictor, Predictor, Probe};
 use trail_runtime::model::Model;
 use trail_runtime::text::Tokenizer;
 
@@ -13,7 +13,7 @@ use crate::embedder::{Embedder, EncoderPredictor};
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::locate;
-use crate::prediction_args::{FilterKind, PredictionArgs, PredictorKind};
+use crate::prediction_args::{FilterName, PredictionArgs, PredictorKind};
 
 /// Names of the files, beside a model or in a folder of [`locate::probes`].
 const PROBE: &str = "probe.safetensors";
@@ -41,7 +41,7 @@ pub(crate) struct PredictionFiles {
     kind: Option<PredictorKind>,
     /// Folder of its encoder, if given.
     encoder: Option<PathBuf>,
-    filter: Option<FilterKind>,
+    filter: Option<FilterName>,
     /// True if files of another model are taken.
     force: bool,
 }
@@ -95,15 +95,17 @@ impl PredictionFiles {
         let mut probe = Probe::open(file)?;
         self.check(file, probe.model.as_deref(), model)?;
         match self.filter {
-            Some(FilterKind::Bins) => probe.fit = None,
-            Some(FilterKind::Tokens) if probe.fit.is_none() => {
+            Some(FilterName::Raw) => probe.filter_kind = Some(FilterKind::Raw),
+            Some(FilterName::Bins) => probe.filter_kind = Some(FilterKind::Bins),
+            Some(FilterName::Tokens) if probe.fit.is_none() => {
                 return Err(Error::usage(format!(
                     "--filter tokens needs a probe that trail-rt probe train wrote, and {} lacks \
                      what the filter starts from: choose --filter bins",
                     file.display()
                 )));
             }
-            _ => {}
+            Some(FilterName::Tokens) => probe.filter_kind = Some(FilterKind::Tokens),
+            None => {}
         }
         Ok(Some(probe))
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trail_probe::Probe;
+use trail_probe::{FilterKind, Probe};
 use trail_runtime::cuda;
 use trail_runtime::engine::{
     BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig, Needs,
@@ -276,7 +276,7 @@ impl Setup {
         let mut probe = self.probe()?;
         if let Some(probe) = probe.as_mut().filter(|_| args.ranking.paper) {
             // TRAIL's filter is over bins.
-            probe.fit = None;
+            probe.filter_kind = Some(FilterKind::Bins);
         }
         let predictor = self.predictor()?;
         Ok(EngineConfig {

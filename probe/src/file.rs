@@ -10,6 +10,8 @@
 //!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
 //!   ([`Bins::from_edges`]); `bins` and `max_tokens` repeat their number and the last one;
+//! * `filter`, optional: `raw`, `bins` or `tokens`, the filter that predictions pass; by default
+//!   `tokens` with a fit, else `bins`;
 //! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
 //!   characters;
 //! * any other key: the record of the training, which is kept and not interpreted.
@@ -35,7 +37,7 @@ use crate::lengths::Lengths;
 use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
-use crate::tracker::Filter;
+use crate::tracker::{Filter, FilterKind};
 use crate::weights::{HIDDEN, Weights};
 
 pub(crate) use read::{Reader, read_file};
@@ -55,8 +57,10 @@ pub struct Probe {
     pub head: Head,
     /// The same weights unpacked, for upload to a device.
     pub weights: Arc<Weights>,
-    /// Parameters of the token filter; without these the filter is that of the bins.
+    /// Parameters of the token filter.
     pub fit: Option<Fit>,
+    /// The filter of its predictions. `None`: over tokens if there is a fit, else over bins.
+    pub filter_kind: Option<FilterKind>,
     /// Fingerprint of the model that it was trained for, at most 128 characters; errors quote it.
     pub model: Option<String>,
     /// Record of the training: the metadata that the format does not define.
@@ -69,18 +73,30 @@ impl Probe {
     pub fn new(weights: Weights, bins: Bins, layers: TapLayers) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
         let head = Head::new(&weights);
-        let (fit, model, record) = (None, None, BTreeMap::new());
-        Probe { layers, bins, head, weights: Arc::new(weights), fit, model, record }
+        let (fit, filter_kind, model, record) = (None, None, None, BTreeMap::new());
+        let weights = Arc::new(weights);
+        Probe { layers, bins, head, weights, fit, filter_kind, model, record }
     }
 
-    /// The filter of its predictions: over tokens if it has a fit, else over bins.
+    /// The kind of the filter of its predictions; over tokens only with a fit.
+    pub fn filter_kind(&self) -> FilterKind {
+        match (self.filter_kind, &self.fit) {
+            (Some(FilterKind::Tokens) | None, Some(_)) => FilterKind::Tokens,
+            (Some(FilterKind::Raw), _) => FilterKind::Raw,
+            _ => FilterKind::Bins,
+        }
+    }
+
+    /// The filter of its predictions.
     pub fn filter(&self) -> Filter {
-        match &self.fit {
-            Some(fit) => {
+        let smoother = Smoother::new(self.bins);
+        match (self.filter_kind(), &self.fit) {
+            (FilterKind::Raw, _) => Filter::Raw(smoother),
+            (FilterKind::Tokens, Some(fit)) => {
                 let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());
                 Filter::Tokens(filter.expect("the head runs on the same CPU"))
             }
-            None => Filter::Bins(Smoother::new(self.bins)),
+            _ => Filter::Bins(smoother),
         }
     }
 
@@ -107,16 +123,25 @@ impl Probe {
             output_bias: reader.tensor("output.bias", &[bins.count()])?,
         };
         let fit = read_fit(&reader, &bins)?;
+        let filter_kind = match reader.one_of("filter", &["default", "raw", "bins", "tokens"])? {
+            0 => None,
+            at => Some(FilterKind::ALL[at - 1]),
+        };
         let model = reader.model()?;
         let record = reader.into_record();
-        Ok(Probe { fit, model, record, ..Probe::new(weights, bins, layers) })
+        Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
     }
 
     /// The contents of a probe file, of version 2. Keys of the record that the format defines are
     /// left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
-        let own = [("layer", self.layers.to_string()), ("hidden_size", weights.d.to_string())];
+        let filter = self.filter_kind().name().to_owned();
+        let own = [
+            ("layer", self.layers.to_string()),
+            ("hidden_size", weights.d.to_string()),
+            ("filter", filter),
+        ];
         let Weights { d, hidden, bins, .. } = **weights;
         let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
         let (hidden_shape, output_shape) = ([hidden, d], [bins, hidden]);

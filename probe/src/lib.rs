@@ -48,6 +48,6 @@ pub use predictor::{LengthPredictor, Prediction, Predictor, Prompt};
 pub use smoothing::{FilterOutcome, Smoother};
 pub use tap_layers::TapLayers;
 pub use token_filter::{Fit, TokenFilter};
-pub use tracker::{Estimate, Filter, Tracker};
+pub use tracker::{Estimate, Filter, FilterKind, Tracker};
 pub use trail_platform::Isa;
 pub use weights::Weights;

@@ -20,11 +20,38 @@ pub struct Estimate {
     pub quantiles: [f32; 3],
 }
 
+/// Kind of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterKind {
+    /// None: the head's output as it is.
+    Raw,
+    /// Over bins of remaining tokens: TRAIL's.
+    Bins,
+    /// Over total lengths.
+    Tokens,
+}
+
+impl FilterKind {
+    /// All kinds.
+    pub const ALL: [FilterKind; 3] = [FilterKind::Raw, FilterKind::Bins, FilterKind::Tokens];
+
+    /// Its name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            FilterKind::Raw => "raw",
+            FilterKind::Bins => "bins",
+            FilterKind::Tokens => "tokens",
+        }
+    }
+}
+
 /// The filter of all requests.
 // One for each tracker: its size does not matter.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Filter {
+    /// None: each output of the head counts alone.
+    Raw(Smoother),
     /// Over bins of remaining tokens: TRAIL's.
     Bins(Smoother),
     /// Over total lengths.
@@ -35,7 +62,7 @@ impl Filter {
     /// The bins of the probabilities that it takes.
     pub fn bins(&self) -> Bins {
         match self {
-            Filter::Bins(smoother) => smoother.bins(),
+            Filter::Raw(smoother) | Filter::Bins(smoother) => smoother.bins(),
             Filter::Tokens(filter) => *filter.bins(),
         }
     }
@@ -43,7 +70,7 @@ impl Filter {
     /// Masses of one request's state, beside a [`Distribution`].
     fn masses(&self) -> usize {
         match self {
-            Filter::Bins(_) => 0,
+            Filter::Raw(_) | Filter::Bins(_) => 0,
             Filter::Tokens(filter) => filter.states(),
         }
     }
@@ -53,7 +80,7 @@ impl Filter {
 #[derive(Clone, Copy)]
 struct State {
     generation: u32,
-    /// None until the first observation, and under [`Filter::Tokens`].
+    /// None until the first observation, and but for [`Filter::Bins`].
     belief: Option<Distribution>,
     /// None until the first observation.
     last: Option<Estimate>,
@@ -113,6 +140,7 @@ impl Tracker {
             _ => None,
         };
         let (remaining, outcome) = match &self.filter {
+            Filter::Raw(smoother) => bins_step(smoother, &mut None, None, p),
             Filter::Bins(smoother) => bins_step(smoother, &mut state.belief, tokens, p),
             Filter::Tokens(filter) => {
                 let masses = &mut self.masses[idx * filter.states()..][..filter.states()];

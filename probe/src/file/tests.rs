@@ -117,6 +117,27 @@ fn the_first_version_is_read() {
 }
 
 #[test]
+fn the_filter_is_that_of_the_file_or_follows_from_the_fit() {
+    let of = |kind: Option<FilterKind>, fit: Option<Fit>| {
+        let probe = Probe { filter_kind: kind, fit, ..probe() };
+        Probe::from_bytes(&probe.to_bytes(Storage::F32), "f").unwrap().filter_kind()
+    };
+    let states = Lengths::new(probe().bins.max_tokens()).len();
+    let lengths = vec![1.0 / states as f32; states];
+    let fit = Some(Fit { lengths, temperature: [1.0; AGES], evidence: [0.5; AGES] });
+    assert_eq!(of(None, None), FilterKind::Bins);
+    assert_eq!(of(Some(FilterKind::Tokens), None), FilterKind::Bins, "nothing to start from");
+    assert_eq!(of(None, fit.clone()), FilterKind::Tokens);
+    for kind in FilterKind::ALL {
+        assert_eq!(of(Some(kind), fit.clone()), kind);
+    }
+    let unknown = error(&file_with(&WHOLE, &FIRST, &[("filter", "kalman")]));
+    assert!(unknown.contains("filter") && unknown.contains("kalman"), "{unknown}");
+    let older = Probe::from_bytes(&file_with(&WHOLE, &FIRST, &[]), "f").unwrap();
+    assert_eq!((older.filter_kind, older.filter_kind()), (None, FilterKind::Bins));
+}
+
+#[test]
 fn edges_and_model_are_checked() {
     let with = |changed: &[(&str, &str)]| {
         file_with(&WHOLE, &FIRST, &[&[("version", "2")], changed].concat())

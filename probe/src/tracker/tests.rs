@@ -106,3 +106,14 @@ fn surprises_are_counted() {
     tracker.observe(0, 1, 2, &[0.0, 0.0, 0.0, 1.0]);
     assert_eq!(tracker.surprises(), 1);
 }
+
+/// Unfiltered, what was predicted before changes nothing: p spread over bins of 100.
+#[test]
+fn a_raw_estimate_is_that_of_the_head_alone() {
+    let mut tracker = Tracker::new(Filter::Raw(Smoother::new(Bins::equal(4, 400))), 1);
+    for (generated, p, expected) in [(0, &EARLY, 110.0), (1, &LATE, 290.0), (2, &EARLY, 110.0)] {
+        let estimate = tracker.observe(0, 1, generated, p).unwrap();
+        assert!((estimate.remaining - expected).abs() < 1e-3, "{estimate:?}");
+    }
+    assert_eq!(tracker.surprises(), 0);
+}

@@ -19,11 +19,13 @@ const UNIFORM: f64 = 0.01;
 
 /// Distributions that the probe gave for one answer, at some of its steps.
 #[derive(Clone, Debug)]
-struct Observed {
+pub struct Observed {
+    /// Tokens of its prompt.
+    pub prompt_tokens: u32,
     /// Output tokens of the answer.
-    tokens: u32,
+    pub tokens: u32,
     /// Tokens generated, and the probe's distribution over the bins; ascending, the prompt first.
-    steps: Vec<(u32, Vec<f32>)>,
+    pub steps: Vec<(u32, Vec<f32>)>,
     /// Steps that each but the first represents.
     weight: f64,
 }
@@ -32,17 +34,17 @@ struct Observed {
 const PASS_ROWS: usize = 96;
 
 /// The fit of `probe` to the answers of `data`, whose inputs are of the probe's layer: lengths of
-/// those that are trained on, and the probe's distributions for the others.
-pub fn fit_probe(probe: &Probe, data: &Dataset<'_>) -> Fit {
+/// those that are trained on, and what was `observed` of the others.
+pub fn fit_probe(probe: &Probe, data: &Dataset<'_>, observed: &[Observed]) -> Fit {
     let lengths = data.training.iter().filter_map(|of| match of.place {
         Place::Row(_) => None,
         Place::Prompt(_) => Some(of.remaining),
     });
-    fit(probe.bins, &lengths.collect::<Vec<_>>(), &observed(probe, data))
+    fit(probe.bins, &lengths.collect::<Vec<_>>(), observed)
 }
 
 /// Distributions that `probe` gives for the validation's answers.
-fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
+pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
     let partials = Partials::new(&probe.head, PASS_ROWS);
     let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
     // Of each shard the prompts come first.
@@ -62,6 +64,7 @@ fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
                 }
             };
             let answer = answers.entry((of.shard, request)).or_insert_with(|| Observed {
+                prompt_tokens: shard.answers()[request as usize].prompt.len() as u32,
                 tokens: of.remaining + generated,
                 steps: Vec::new(),
                 weight: 1.0,
@@ -211,7 +214,7 @@ mod tests {
                 (generated, (0..10).map(p).collect())
             };
             let steps = (0..tokens).step_by(7).map(&mut step).collect();
-            Observed { tokens, steps, weight: 7.0 }
+            Observed { prompt_tokens: 5, tokens, steps, weight: 7.0 }
         };
         (0..300).map(one).collect()
     }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
+use trail_probe::FilterKind;
 use trail_probe::file::Storage;
 use trail_training::Dataset;
-use trail_training::fit::fit_probe;
+use trail_training::fit::{fit_probe, observed};
 
 use super::collection::Collection;
 
@@ -36,9 +37,10 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
     let data = Dataset::new(&shards, &probe.layers.to_vec(), 1);
     let data = data.map_err(|error| Error::failed(error.to_string()))?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
-    let fit = fit_probe(&probe, &data);
+    let fit = fit_probe(&probe, &data, &observed(&probe, &data));
     let (temperature, evidence) = (fit.temperature, fit.evidence);
     probe.fit = Some(fit);
+    probe.filter_kind = Some(FilterKind::Tokens);
     fs::write(out.path(), probe.to_bytes(Storage::Bf16))
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
     let text = match json {

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::{Error, Output};
 use trail_platform::printable_line;
-use trail_probe::Probe;
+use trail_probe::{FilterKind, Probe};
 
 use super::layers::layer_json;
 
@@ -38,6 +38,7 @@ fn report(probe: &Probe) -> Value {
         "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
         "edges": probe.bins.edges(),
         "model": probe.model,
+        "filter": probe.filter_kind().name(),
         "fit": fit,
         "record": probe.record,
     })
@@ -46,9 +47,10 @@ fn report(probe: &Probe) -> Value {
 fn lines(probe: &Probe) -> String {
     let weights = &probe.weights;
     let edges: Vec<String> = probe.bins.edges().iter().map(|edge| format!("{edge:.1}")).collect();
-    let filter = match &probe.fit {
-        None => "over bins".into(),
-        Some(fit) => format!(
+    let filter = match (probe.filter_kind(), &probe.fit) {
+        (FilterKind::Raw, _) => "none".into(),
+        (FilterKind::Bins, _) | (FilterKind::Tokens, None) => "over bins".into(),
+        (FilterKind::Tokens, Some(fit)) => format!(
             "over {} lengths; by age: temperatures {:?}, exponents of the evidence {:?}",
             fit.lengths.len(),
             fit.temperature,

@@ -1,6 +1,7 @@
 //! `trail-rt probe train`: a probe for every layer that is asked for; the best one is written.
 
 mod args;
+mod filters;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_probe::file::Storage;
 use trail_probe::{Probe, TapLayers};
-use trail_training::fit::fit_probe;
+use trail_training::fit::{fit_probe, observed};
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
 use super::collection::Collection;
@@ -40,7 +41,9 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         record: record.clone(),
         ..Probe::new(best.trainer.weights(), recipe.bins, best.layer)
     };
-    probe.fit = Some(fit_probe(&probe, best.trainer.data()));
+    let observed = observed(&probe, best.trainer.data());
+    probe.fit = Some(fit_probe(&probe, best.trainer.data(), &observed));
+    let judged = filters::judge(&mut probe, &observed)?;
     let bytes = probe.to_bytes(Storage::Bf16);
     fs::write(out.path(), bytes)
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
@@ -53,14 +56,18 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         "seed": best.seed,
         "record": record,
         "rows": rows,
+        "filters": judged,
         "seconds": begin.elapsed().as_secs_f64(),
     });
     let text = match json {
         true => report.to_string(),
         false => format!(
-            "{}\nwrote the probe of layer {} to {}; next: trail-rt probe eval --probe {}",
+            "{}\n{}\nwrote the probe of layer {}, filter {}, to {}; next: trail-rt probe eval \
+             --probe {}",
             table(sweep.trainings()),
+            filters::table(&judged),
             best.layer,
+            judged[0].filter,
             args.out.display(),
             args.out.display()
         ),
