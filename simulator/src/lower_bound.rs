@@ -6,8 +6,8 @@
 //! machine with preemption, on which two sums of completion times are known not to be beaten:
 //!
 //! * shortest remaining work first (Schrage 1968);
-//! * for the mean busy times M, shortest work first (Goemans 1997); and a request of which a step
-//!   computes one token ends at least a known time after M, as its tokens need as many steps:
+//! * for the mean busy times M, shortest work first (Goemans 1997); and a request that gets
+//!   one token a step ends at least a known time after M, as its tokens need as many steps:
 //!   the parallel batch is what one fast machine lacks (Eastman, Even and Isaacs 1964, for equal
 //!   machines).
 //!
@@ -136,7 +136,7 @@ impl Needs {
     fn of(job: &Job, cached: u32, costs: &RowCosts, rows: u32) -> Needs {
         let (prompt, output) = (f64::from(job.prompt_tokens), job.output_tokens);
         let (mut after_s, mut compute, mut memory) = (0.0, [0.0; 2], [0.0; 2]);
-        // From the last token back: what is done in a step, and the time that is left after it.
+        // From the last token back: the work of a step, and the time that is left after it.
         for token in (0..output).rev() {
             let held = prompt + f64::from(token);
             let own = costs.decode_row + costs.context_token * held;

@@ -259,6 +259,7 @@ const COMMANDS: &[&[&str]] = &[
     &["demo"],
     &["simulate"],
     &["replay"],
+    &["advise"],
     &["theory"],
     &["inspect"],
     &["probe", "collect"],

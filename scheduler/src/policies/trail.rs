@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(trail.key(&running(1, 100.0, 100)).class(), Key::PINNED);
     }
 
-    /// 215 expected tokens, 10 of them served, at one a second: the bound is 205 s.
+    /// 215 expected tokens less 10 that are served, at one a second: the bound is 205 s.
     #[test]
     fn the_order_is_express_overdue_open_and_overdue_express_come_first() {
         let mut trail = Trail::default().policy();

@@ -57,7 +57,7 @@ fn no_policy_is_below_the_bound() {
         let model = match rng.below(2) {
             0 => ["a100-80g:8b", "l4:1b", "h200:13b"][rng.below(3) as usize].parse().unwrap(),
             _ => {
-                let mut up_to = |most: f64| most * rng.uniform();
+                let mut up_to = |max: f64| max * rng.uniform();
                 let (fixed, decode_row) = (1.0 + up_to(2e7), up_to(2e6));
                 let (prefill_token, context_token) = (up_to(1e6), up_to(2e3));
                 let cost = StepCost { fixed, decode_row, prefill_token, context_token };

@@ -12,7 +12,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The work in output tokens, of which a prompt token costs `prefill_weight`.
+    /// The work in output tokens; a prompt token costs `prefill_weight` such tokens.
     pub(crate) fn in_output_tokens(self, prefill_weight: f64) -> f64 {
         self.output + prefill_weight * self.prefill
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_and_a_prefill_token_are_told_apart() {
+    fn a_step_and_a_prefill_token_have_their_costs() {
         let mut line = Line::over(100);
         for step in 0..1000 {
             let prefill = f64::from(step * 37 % 100);

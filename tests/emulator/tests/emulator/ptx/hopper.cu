@@ -36,7 +36,7 @@ __device__ __forceinline__ u32 make_barrier(int count, bool is_shown) {
 
 /// A copy of BYTES from `in`; then one float a thread. `parity` 1 is that of the phase before the
 /// first, which does not wait for the copy; all threads pass that wait before the copy is issued,
-/// as one that tests after the end of the first phase would wait for ever.
+/// as one that tests after the end of the first phase would never pass it.
 __device__ __forceinline__ void copy(float *out, const float *in, bool is_shown, u32 parity,
                                      u32 expected) {
     const u32 barrier = make_barrier(1, is_shown);
