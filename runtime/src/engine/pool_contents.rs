@@ -105,7 +105,7 @@ struct Content {
     tokens: [u32; BLOCK_TOKENS],
     /// The block before it, and how often that had been filled then; `None` for a first block.
     before: Option<(u32, u64)>,
-    /// Of a first block: the root of its sequence, thus the salt.
+    /// The root of its sequence, thus the salt.
     root: BlockHash,
     /// Times that the block was filled.
     fills: u64,
@@ -132,6 +132,12 @@ impl BlockContents {
             (content.before, content.root) = (before, root);
             content.fills += 1;
         }
+    }
+
+    /// The root of the sequence that filled `block` last, and its tokens there.
+    pub(super) fn of(&self, block: u32) -> (BlockHash, &[u32]) {
+        let content = &self.0[block as usize];
+        (content.root, &content.tokens)
     }
 
     /// Lets `blocks` be those of no sequence: their KV may be damaged.
