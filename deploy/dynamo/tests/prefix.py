@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Prefix caches: workers publish their KV events, routers send requests where their blocks are.
+
+    python3 tests/prefix.py            all cases
+    python3 tests/prefix.py CASE ...   some
+
+Simulated workers, which share prefixes by the scheduler's own blocks. The workers' reports say what
+was found.
+"""
+
+import random
+import sys
+import time
+
+from cluster import Cluster, instance, kill, wait_until
+
+BLOCK = 16
+WORKERS = 3
+
+
+def prompt_of(seed, tokens=200):
+    """A prompt as token ids; those of two seeds share no block."""
+    rng = random.Random(seed)
+    return [rng.randrange(100, 1000) for _ in range(tokens)]
+
+
+def reusable(prompt):
+    """Tokens of a prompt that a worker can find: full blocks, and never the last token."""
+    return (len(prompt) - 1) // BLOCK * BLOCK
+
+
+def prompts(cluster):
+    """Prompt tokens by worker: all, and those found in its cache."""
+    return {load["worker_id"]: (load["prompts"]["tokens"], load["prompts"]["cached"])
+            for load in cluster.loads()}
+
+
+def ask(cluster, prompt, max_tokens=4):
+    """Asks while nothing else is asked. Returns the worker that answered, and the tokens that it
+    found in its cache."""
+    before = prompts(cluster)
+    answer = cluster.ask(prompt, max_tokens)
+    assert answer.finish == "length" and not answer.error, answer
+
+    def changed():
+        after = prompts(cluster)
+        return [worker for worker in after if after[worker] != before.get(worker)]
+
+    wait_until("a worker reports the prompt", changed)
+    time.sleep(0.2)
+    [worker] = changed()
+    tokens, cached = prompts(cluster)[worker]
+    assert tokens - before.get(worker, (0, 0))[0] == len(prompt), (tokens, before)
+    return worker, cached - before.get(worker, (0, 0))[1]
+
+
+def turns(options):
+    """Ten prompts at once, which spread over the workers, then a longer one after each. Returns the
+    number of the latter that went where their beginning was, and of workers that had some."""
+    with Cluster(options) as cluster:
+        cluster.add_workers(WORKERS)
+        firsts = [prompt_of(f"{options} {at}") for at in range(10)]
+        idle = prompts(cluster)
+        for answer in cluster.ask_all([{"prompt": one, "max_tokens": 30} for one in firsts])():
+            assert answer.finish == "length", answer
+        wait_until("the workers report all prompts", lambda: sum(
+            tokens - idle[one][0] for one, (tokens, _) in prompts(cluster).items()) == 10 * 200)
+        time.sleep(0.2)
+        homes = [one for one, (tokens, _) in prompts(cluster).items() if tokens > idle[one][0]]
+        found = [ask(cluster, one + prompt_of("turn", 40))[1] for one in firsts]
+        assert all(tokens in (0, 192) for tokens in found), found
+        return sum(tokens > 0 for tokens in found), len(homes)
+
+
+def hits():
+    """Turns go where the turn before was, under our rule and Dynamo's; by chance under others."""
+    for options in (["--policy", "predicted-wait"], ["--policy", "kv"]):
+        hit, homes = turns(options)
+        print(f"  {options[1]}: {hit} of 10 turns, over {homes} workers")
+        assert hit == 10 and homes > 1
+    for options in (["--policy", "round-robin"], ["--ignore-caches"]):
+        hit, _ = turns(options)
+        print(f"  {' '.join(options)}: {hit} of 10 turns")
+        assert hit < 10
+
+
+def busy():
+    """A turn does not wait for its blocks longer than computing them takes."""
+    with Cluster() as cluster:
+        steps = cluster.folder / "steps.json"
+        steps.write_text('{"fixed": 20e6, "decode_row": 0, "prefill_token": 1e5, '
+                         '"context_token": 0}')
+        cluster.add_workers(2, ["--step-cost", steps, "--max-running", 1])
+        prompt = prompt_of("busy")
+        first, _ = ask(cluster, prompt)
+        # The worker that has the blocks gets a job that is shorter than the next.
+        finish = cluster.ask_all([{"prompt": prompt, "max_tokens": 100}])
+        wait_until("it runs", lambda: any(load["running"] for load in cluster.loads()))
+        [running] = [load["worker_id"] for load in cluster.loads() if load["running"]]
+        assert running == first
+        answer = cluster.ask(prompt, 150)
+        assert answer.finish == "length" and answer.first < 1.0, answer
+        finish()
+        print(f"  the first token of the other worker after {answer.first:.2f} s")
+
+
+def death():
+    """The blocks of a worker that dies are forgotten; the next turn fills another's cache."""
+    with Cluster() as cluster:
+        cluster.add_workers(WORKERS)
+        prompt = prompt_of("death")
+        first, _ = ask(cluster, prompt)
+        assert ask(cluster, prompt) == (first, reusable(prompt))
+        [victim] = [one for one in cluster.workers if instance(one) == first]
+        kill(victim)
+        answer = cluster.ask(prompt, 4)
+        assert answer.finish == "length", answer
+        wait_until("its reports end", lambda: first not in prompts(cluster))
+        second, found = ask(cluster, prompt)
+        assert second != first and found == reusable(prompt), (second, found)
+        print(f"  killed; the next turn was computed anew, the one after found {found} tokens")
+
+
+def eviction():
+    """Blocks that a worker has given to others do not draw requests."""
+    with Cluster() as cluster:
+        # Four prompts fill a worker.
+        cluster.add_workers(2, ["--kv-blocks", 64])
+        prompt = prompt_of("first", 240)
+        first, _ = ask(cluster, prompt)
+        counts = {}
+        for at in range(10):
+            worker, found = ask(cluster, prompt_of(f"other {at}", 240))
+            counts[worker] = counts.get(worker, 0) + 1
+            assert found == 0, found
+        assert len(counts) == 1 or min(counts.values()) > 3, counts
+        _, found = ask(cluster, prompt)
+        holders = "its blocks were given away" if found == 0 else f"{found} tokens were found"
+        print(f"  after ten other prompts: {holders}")
+        again, found = ask(cluster, prompt)
+        assert found == reusable(prompt), (again, found)
+
+
+def late_router():
+    """A router that starts later asks the workers for their blocks."""
+    with Cluster() as cluster:
+        cluster.add_workers(WORKERS)
+        turns = [prompt_of(f"late {at}") for at in range(4)]
+        homes = [ask(cluster, prompt)[0] for prompt in turns]
+        cluster.router = cluster.start("trail-dynamo-router", ["--http", "127.0.0.1:0"])
+        cluster.port = 0
+        wait_until("the second router serves", cluster.find_port)
+        wait_until("it hears of all workers", cluster.all_report)
+        wait_until("it has the model", lambda: "m" in cluster.models())
+        wait_until("it serves", lambda: cluster.ask("x", 1).finish == "length")
+        for prompt, home in zip(turns, homes):
+            assert ask(cluster, prompt) == (home, reusable(prompt))
+        print("  4 prompts where their blocks are, by a router that heard of no event")
+
+
+CASES = {"hits": hits, "busy": busy, "death": death, "eviction": eviction,
+         "late-router": late_router}
+
+
+def main():
+    for name in sys.argv[1:] or CASES:
+        print(f"{name}: {CASES[name].__doc__}")
+        CASES[name]()
+
+
+if __name__ == "__main__":
+    main()
