@@ -66,7 +66,8 @@ impl WorkerPicker for Picker {
         let candidate = |row: usize| {
             let active = counts.and_then(|counts| counts.get(row));
             let cache = caches.and_then(|caches| caches.get(row));
-            let cached_tokens = cache.map_or(0.0, |cache| cache.device_overlap_blocks()) * block_size;
+            let cached_tokens =
+                cache.map_or(0.0, |cache| cache.device_overlap_blocks()) * block_size;
             Candidate {
                 worker: rows[row].worker().worker_id,
                 active: active.map_or(0, |load| load.active_requests()),

@@ -6,7 +6,9 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use trail_cli::{EngineArgs, Setup};
 use trail_dynamo_proto::{Order, Pace, Prompts};
-use trail_runtime::engine::{BlockSink, Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
+use trail_runtime::engine::{
+    BlockSink, Engine, Event, FinishReason, Request, RequestHandle, SubmitError,
+};
 use trail_scheduler::policies::PolicyKind;
 
 use crate::job::Limits;

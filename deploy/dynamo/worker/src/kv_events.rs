@@ -91,7 +91,8 @@ mod tests {
         let prompt: Vec<u32> = (0..40).collect();
         let wanted = compute_block_hash_for_seq(&prompt, BLOCK_TOKENS, BlockHashOptions::default());
         let [first, second] = [BlockHash(7 << 64 | 1), BlockHash(7 << 64 | 2)];
-        let block = |hash, parent, from| StoredBlock { hash, parent, tokens: &prompt[from..][..16] };
+        let block =
+            |hash, parent, from| StoredBlock { hash, parent, tokens: &prompt[from..][..16] };
         let stored = [block(first, None, 0), block(second, Some(first), 16)].map(|of| store(&of));
         let hashes = stored.each_ref().map(|of| of.blocks[0].tokens_hash);
         assert_eq!(hashes[..], wanted[..]);

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trail_dynamo_proto::Prompts;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use trail_dynamo_proto::Prompts;
 use trail_runtime::engine::{
     BlockSink, Event, FinishReason, Request, StepCost, StepWork, SubmitError,
 };

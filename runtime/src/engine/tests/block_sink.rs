@@ -47,8 +47,8 @@ fn ask(engine: &mut SteppedEngine, request: Request) -> (Vec<u32>, usize) {
 }
 
 /// Prompts that go on from each other's answers, with too few blocks for all; before them many
-/// requests at once, which evict each other.
-fn check(mut engine: SteppedEngine, mirror: &Mirror) {
+/// requests at once, which evict each other. `swaps`: requests find blocks of the host as well.
+fn check(mut engine: SteppedEngine, mirror: &Mirror, swaps: bool) {
     answers_at_once(&mut engine);
     let mut histories: Vec<Vec<u32>> =
         requests().step_by(5).map(|request| request.prompt.clone()).collect();
@@ -60,7 +60,8 @@ fn check(mut engine: SteppedEngine, mirror: &Mirror) {
             let request =
                 Request { ignore_eos: true, ..Request::new(history.clone(), 9 + turn * 4) };
             let (tokens, cached) = ask(&mut engine, request);
-            assert_eq!(cached, expected, "turn {turn}, {} tokens", history.len());
+            let is_found = cached == expected || swaps && cached > expected;
+            assert!(is_found, "turn {turn}, {} tokens: {cached}, not {expected}", history.len());
             history.extend(tokens);
             *(if cached > 0 { &mut hits } else { &mut misses }) += 1;
         }
@@ -78,12 +79,13 @@ fn requests_find_the_blocks_that_a_sink_has_heard_of() {
     let model = model();
     for policy in [PolicyKind::Fcfs, PolicyKind::trail(1.0)] {
         let (config, mirror) = with_sink(config(&model, policy));
-        check(stepped_engine(&model, config), &mirror);
+        check(stepped_engine(&model, config), &mirror, false);
         for preemption in [Preemption::Recompute, Preemption::Swap] {
             let scheduler = preempting_by(preemption);
             let (config, mirror) = with_sink(super::config(&model, policy));
             let config = EngineConfig { scheduler, ..config };
-            check(stepped_ahead(&model, config, None), &mirror);
+            let swaps = preemption == Preemption::Swap;
+            check(stepped_ahead(&model, config, None), &mirror, swaps);
         }
     }
 }
