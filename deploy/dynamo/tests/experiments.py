@@ -25,7 +25,6 @@ import threading
 import time
 
 from cluster import ALPHABET, MODEL, Cluster
-from failover import slow_steps
 
 SLOTS = 4
 STEP_MS = 50
@@ -92,7 +91,7 @@ def p99(values):
 @contextlib.contextmanager
 def simulated_cluster(policy, workers):
     with Cluster(["--policy", policy]) as cluster:
-        steps = slow_steps(cluster, STEP_MS)
+        steps = cluster.step_costs(STEP_MS)
         options = ["--max-running", SLOTS, "--step-cost", steps, "--noise", "demo"]
         cluster.add_workers(workers, options)
         yield cluster
@@ -195,6 +194,18 @@ def hit_rate(cluster):
     return sum(one["cached"] for one in prompts) / sum(one["tokens"] for one in prompts)
 
 
+def turns_run(policy, workers, conversations, rate, seed):
+    """Figures of one run: of latency and time to the first token, and the percentage found."""
+    with Cluster(["--policy", *policy.split()]) as cluster:
+        options = ["--max-running", SLOTS, "--noise", "demo", "--kv-blocks", 512,
+                   "--step-cost", cluster.step_costs(STEP_MS, PREFILL_MS)]
+        cluster.add_workers(workers, options)
+        answers = converse(cluster, conversations, rate, seed)
+        hits = hit_rate(cluster)
+    ends, firsts = [one.end for one in answers], [one.first for one in answers]
+    return statistics.mean(ends), p99(ends), statistics.mean(firsts), p99(firsts), 100 * hits
+
+
 def turns(args):
     workers, seeds = args.workers or 6, [int(seed) for seed in args.seeds.split(",")]
     policies = args.policies.split(",") if args.policies else TURN_POLICIES
@@ -203,24 +214,14 @@ def turns(args):
     print("| conversations/s | policy | mean latency, s | p99 latency, s | mean TTFT, s "
           "| p99 TTFT, s | found in caches, % |\n|---|---|---|---|---|---|---|")
     for rate in map(float, args.rates.split(",")):
+        # In turn, so that other work on the machine falls on all.
+        rows = {policy: [] for policy in policies}
+        for seed in seeds:
+            for policy in policies:
+                rows[policy].append(turns_run(policy, workers, args.requests, rate, seed))
         for policy in policies:
-            rows = []
-            for seed in seeds:
-                with Cluster(["--policy", *policy.split()]) as cluster:
-                    steps = cluster.folder / "step_cost.json"
-                    steps.write_text(json.dumps({
-                        "fixed": STEP_MS * 1e6, "decode_row": 0,
-                        "prefill_token": PREFILL_MS * 1e6, "context_token": 0}))
-                    options = ["--max-running", SLOTS, "--step-cost", steps, "--noise", "demo",
-                               "--kv-blocks", 512]
-                    cluster.add_workers(workers, options)
-                    answers = converse(cluster, args.requests, rate, seed)
-                    hits = hit_rate(cluster)
-                ends, firsts = [one.end for one in answers], [one.first for one in answers]
-                rows.append((statistics.mean(ends), p99(ends), statistics.mean(firsts),
-                             p99(firsts), 100 * hits))
             cells = [f"{statistics.mean(column):.2f} ({min(column):.2f} to {max(column):.2f})"
-                     for column in zip(*rows)]
+                     for column in zip(*rows[policy])]
             print(f"| {rate} | {policy} | {' | '.join(cells)} |", flush=True)
 
 

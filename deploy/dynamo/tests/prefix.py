@@ -29,6 +29,11 @@ def reusable(prompt):
     return (len(prompt) - 1) // BLOCK * BLOCK
 
 
+def add_workers(cluster, count=WORKERS, options=()):
+    """Workers of 20 ms a step, and 0.2 ms a prompt token."""
+    cluster.add_workers(count, ["--step-cost", cluster.step_costs(20, 0.2), *options])
+
+
 def prompts(cluster):
     """Prompt tokens by worker: all, and those found in its cache."""
     return {load["worker_id"]: (load["prompts"]["tokens"], load["prompts"]["cached"])
@@ -58,7 +63,7 @@ def turns(options):
     """Ten prompts at once, which spread over the workers, then a longer one after each. Returns the
     number of the latter that went where their beginning was, and of workers that had some."""
     with Cluster(options) as cluster:
-        cluster.add_workers(WORKERS)
+        add_workers(cluster)
         firsts = [prompt_of(f"{options} {at}") for at in range(10)]
         idle = prompts(cluster)
         for answer in cluster.ask_all([{"prompt": one, "max_tokens": 30} for one in firsts])():
@@ -87,10 +92,7 @@ def hits():
 def busy():
     """A turn does not wait for its blocks longer than computing them takes."""
     with Cluster() as cluster:
-        steps = cluster.folder / "steps.json"
-        steps.write_text('{"fixed": 20e6, "decode_row": 0, "prefill_token": 1e5, '
-                         '"context_token": 0}')
-        cluster.add_workers(2, ["--step-cost", steps, "--max-running", 1])
+        add_workers(cluster, 2, ["--max-running", 1])
         prompt = prompt_of("busy")
         first, _ = ask(cluster, prompt)
         # The worker that has the blocks gets a job that is shorter than the next.
@@ -107,7 +109,7 @@ def busy():
 def death():
     """The blocks of a worker that dies are forgotten; the next turn fills another's cache."""
     with Cluster() as cluster:
-        cluster.add_workers(WORKERS)
+        add_workers(cluster)
         prompt = prompt_of("death")
         first, _ = ask(cluster, prompt)
         assert ask(cluster, prompt) == (first, reusable(prompt))
@@ -125,7 +127,7 @@ def eviction():
     """Blocks that a worker has given to others do not draw requests."""
     with Cluster() as cluster:
         # Four prompts fill a worker.
-        cluster.add_workers(2, ["--kv-blocks", 64])
+        add_workers(cluster, 2, ["--kv-blocks", 64])
         prompt = prompt_of("first", 240)
         first, _ = ask(cluster, prompt)
         counts = {}
@@ -144,7 +146,7 @@ def eviction():
 def late_router():
     """A router that starts later asks the workers for their blocks."""
     with Cluster() as cluster:
-        cluster.add_workers(WORKERS)
+        add_workers(cluster)
         turns = [prompt_of(f"late {at}") for at in range(4)]
         homes = [ask(cluster, prompt)[0] for prompt in turns]
         cluster.router = cluster.start("trail-dynamo-router", ["--http", "127.0.0.1:0"])
