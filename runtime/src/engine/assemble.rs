@@ -107,11 +107,8 @@ impl EngineConfig {
         let cost = clock.simulated().map(|clock| *clock.cost());
         let mut scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let hasher = self.hasher(scheduler.config());
-        let reporter = |(sink, hasher)| BlockReporter::new(sink, hasher, &mut scheduler);
-        let block_reporter = self.block_sink.take().zip(hasher.as_ref()).map(reporter);
-        let host_blocks = scheduler.config().host_blocks as usize;
-        let contents = || PoolContents::new(built.kv_blocks, host_blocks);
-        let block_contents = hasher.is_some().then(contents);
+        let block_reporter = self.block_reporter(hasher.as_ref(), &mut scheduler);
+        let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission =
@@ -190,6 +187,16 @@ impl EngineConfig {
             return Some(hasher);
         }
         (scheduler.cached_blocks > 0).then(BlockHasher::new)
+    }
+
+    /// None without a sink, and where no KV block is shared.
+    fn block_reporter(
+        &mut self,
+        hasher: Option<&BlockHasher>,
+        scheduler: &mut LoggedScheduler,
+    ) -> Option<BlockReporter> {
+        let sink = self.block_sink.take();
+        sink.zip(hasher).map(|(sink, hasher)| BlockReporter::new(sink, hasher, scheduler))
     }
 
     /// None where the backend takes no draft tokens, and where steps have simulated times.

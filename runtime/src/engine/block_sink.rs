@@ -8,7 +8,7 @@ use super::pool_contents::BlockContents;
 /// A full KV block that requests can find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredBlock<'a> {
-    /// Its hash, which stands for all tokens up to its end, in this engine alone.
+    /// Its hash, which depends on all tokens up to its end and on this engine.
     pub hash: BlockHash,
     /// Hash of the block before it; `None` for the first of a sequence.
     pub parent: Option<BlockHash>,

@@ -1,6 +1,6 @@
 //! Tokens of full KV blocks, by which blocks that were found by hash are compared.
 
-use trail_scheduler::{BlockHash, PlanRow, RequestIdx, Scheduler};
+use trail_scheduler::{BlockHash, PlanRow, RequestIdx, Scheduler, SchedulerConfig};
 
 use super::lifecycle::Lifecycle;
 use crate::backend::{BLOCK_TOKENS, Batch, PENDING, Segment};
@@ -12,9 +12,11 @@ pub(super) struct PoolContents {
 }
 
 impl PoolContents {
-    /// Blocks without content: so many of the KV cache, and of the host pool.
-    pub(super) fn new(device: usize, host: usize) -> PoolContents {
-        PoolContents { device: BlockContents::new(device), host: BlockContents::new(host) }
+    /// Blocks without content, as many as the scheduler has.
+    pub(super) fn new(config: &SchedulerConfig) -> PoolContents {
+        let [device, host] = [config.num_blocks, config.host_blocks]
+            .map(|num_blocks| BlockContents::new(num_blocks as usize));
+        PoolContents { device, host }
     }
 
     /// The requests of the plan that found blocks of other tokens by hash, on the device or on the

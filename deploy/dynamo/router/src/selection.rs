@@ -12,7 +12,7 @@ use trail_scheduler::rng::Rng;
 
 use trail_dynamo_router::loads::{Candidate, Job, Loads, Objective};
 
-/// What a choice goes by.
+/// The measure of a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
     /// Quantity that is minimized.

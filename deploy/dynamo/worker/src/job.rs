@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn the_clients_cache_salt_is_the_engines() {
         let body = json!({"token_ids": [1], "stop_conditions": {},
-                          "routing": {"cache_namespace": "a"}});
+                          "routing": {"cache_salt": "a"}});
         assert_eq!(run(body, None).cache_salt, b"a");
     }
 

@@ -16,12 +16,12 @@ use trail_scheduler::BLOCK_TOKENS;
 pub struct KvEvents(Arc<OnceLock<Arc<KvEventPublisher>>>);
 
 impl KvEvents {
-    /// What the engine reports its blocks to.
+    /// The sink of an engine.
     pub fn sink(&self) -> Box<dyn BlockSink> {
         Box::new(Sink { events: self.clone(), step: Vec::new() })
     }
 
-    /// What Dynamo gives a publisher to.
+    /// The source that asks Dynamo for the publisher.
     pub fn source(&self) -> KvEventSource {
         let events = self.clone();
         let on_ready = Box::new(move |publisher| {
@@ -77,7 +77,7 @@ fn store(block: &StoredBlock<'_>) -> KvCacheStoreData {
     }
 }
 
-/// Half of the engine's hash, of which every bit is random.
+/// Half of the engine's hash, whose bits are all random.
 fn sequence_hash(hash: BlockHash) -> ExternalSequenceBlockHash {
     ExternalSequenceBlockHash(hash.0 as u64)
 }

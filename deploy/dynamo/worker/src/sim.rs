@@ -50,7 +50,7 @@ pub struct SimEngine {
     thread: thread::JoinHandle<()>,
 }
 
-/// What the engine's thread tells of itself.
+/// Counts of the engine's thread.
 #[derive(Default)]
 struct Counts {
     blocks_used: AtomicU32,

@@ -1,4 +1,4 @@
-//! What a block sink hears is what requests find in the prefix cache.
+//! A block sink hears of exactly the blocks that requests find in the prefix cache.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
