@@ -7,8 +7,8 @@ use std::time::Duration;
 use trail_probe::{FilterKind, Probe};
 use trail_runtime::cuda;
 use trail_runtime::engine::{
-    BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig, Needs,
-    PolicyKind, QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
+    BlockSink, BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig,
+    Needs, PolicyKind, QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, GenerationConfig, Model, WeightFiles, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
@@ -165,6 +165,24 @@ impl Setup {
         args: &EngineArgs,
         log: Option<&OutputFile>,
     ) -> Result<Engine, Error> {
+        let policy = self.serving_policy(args)?;
+        self.build(args, policy, args.max_requests, log, Engine::new)
+    }
+
+    /// The same, which reports the blocks of its prefix cache to what `sink` makes.
+    pub fn reporting_engine(
+        &self,
+        args: &EngineArgs,
+        sink: impl Fn() -> Box<dyn BlockSink>,
+    ) -> Result<Engine, Error> {
+        let policy = self.serving_policy(args)?;
+        let build =
+            |model, config| Engine::new(model, EngineConfig { block_sink: Some(sink()), ..config });
+        self.build(args, policy, args.max_requests, None, build)
+    }
+
+    /// The policy that is named, or the model's, if it can serve.
+    fn serving_policy(&self, args: &EngineArgs) -> Result<PolicyKind, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
         if policy.needs() == Needs::TrueLengths {
             return Err(Error::usage(format!(
@@ -179,8 +197,7 @@ impl Setup {
                 policy.name()
             ));
         }
-        let policy = args.with_options(policy);
-        self.build(args, policy, args.max_requests, log, Engine::new)
+        Ok(args.with_options(policy))
     }
 
     /// An engine with another policy and room for at least `max_requests` requests, and a decision

@@ -19,6 +19,9 @@ step "processes that fail"
 ./cargo.sh build --locked
 python3 tests/failover.py
 
+step "prefix caches"
+python3 tests/prefix.py
+
 step "streams of the bundled model, killed at a random token"
 python3 tests/same_text.py 50
 

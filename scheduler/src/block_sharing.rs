@@ -1,6 +1,6 @@
 //! Hashes of the requests' blocks, by which requests that begin alike share them.
 
-use crate::blocks::BlockHash;
+use crate::blocks::{BlockChange, BlockHash};
 use crate::limits::BLOCK_TOKENS;
 use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
@@ -38,6 +38,19 @@ impl Scheduler {
         (request.planned, request.computed, request.cached_tokens) = (false, 0, 0);
         self.policy.on_preempted(&self.requests[idx]);
         self.waiting.insert(idx, self.key(idx));
+    }
+
+    /// Records from now on which blocks of the device are found by hash, for
+    /// [`Scheduler::take_block_changes`].
+    pub fn record_block_changes(&mut self) {
+        self.blocks.record_changes();
+    }
+
+    /// Takes the changes since the last call, in order; none where they are not recorded. A caller
+    /// that takes them after each plan, before it writes to the plan's blocks, finds in a block of
+    /// [`BlockChange::Known`] what it is known by, and recording allocates nothing.
+    pub fn take_block_changes(&mut self) -> impl Iterator<Item = BlockChange> {
+        self.blocks.take_changes()
     }
 
     /// Blocks of a request without KV on the device that are found there by hash.

@@ -1,12 +1,14 @@
 //! KV blocks of the device or of the host: which request holds which, in token order, and which of
 //! those without a holder are still known by their content.
 
+mod changes;
 mod hashes;
 
 use crate::index_list::IndexList;
 use crate::limits::blocks_for;
 use crate::request::RequestIdx;
 
+pub use changes::BlockChange;
 pub use hashes::BlockHash;
 use hashes::HashIndex;
 pub(crate) use hashes::RequestHashes;
@@ -211,6 +213,16 @@ impl Blocks {
         let Some(index) = &mut self.hashes else { return };
         let first = idx.index() * self.stride;
         index.publish(idx, hashes, &self.tables[first..first + self.held[idx.index()] as usize]);
+    }
+
+    /// Records the changes of the known blocks from now on.
+    pub(crate) fn record_changes(&mut self) {
+        self.hashes.iter_mut().for_each(HashIndex::record_changes);
+    }
+
+    /// Takes the changes since the last call, in order.
+    pub(crate) fn take_changes(&mut self) -> impl Iterator<Item = BlockChange> {
+        self.hashes.iter_mut().flat_map(HashIndex::take_changes)
     }
 }
 

@@ -67,7 +67,7 @@ mod swap_state;
 
 pub use trail_platform::rng;
 
-pub use blocks::{BlockHash, BlockId};
+pub use blocks::{BlockChange, BlockHash, BlockId};
 pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use decision::{Action, Decision};
 pub use key::Key;

@@ -106,6 +106,18 @@ impl PrefillPace {
         })
     }
 
+    /// Mean time of a step without prefill, seconds; 0 before the first.
+    pub fn decode_step_s(&self) -> f64 {
+        self.decode_ns * 1e-9
+    }
+
+    /// Time that a prompt token without context adds to a step, seconds; 0 before the first.
+    pub fn prefill_token_s(&self) -> f64 {
+        let (PrefillCost::Known { token_ns, .. } | PrefillCost::Measured { token_ns, .. }) =
+            self.cost;
+        token_ns * 1e-9
+    }
+
     /// Adds a collected step that took `ns`.
     pub fn record(&mut self, work: PrefillWork, ns: u64) {
         let ns = ns as f64;
@@ -156,6 +168,8 @@ mod tests {
         assert_eq!(pace.limit().map(|limit| (limit.ns, limit.token_ns)), Some((225e6, 2e6)));
         pace.record(PrefillWork::default(), 25_000_000);
         assert_eq!(pace.limit().map(|limit| limit.ns), Some(200e6));
+        let costs = [pace.decode_step_s(), pace.prefill_token_s()];
+        assert!((costs[0] - 25e-3).abs() < 1e-9 && (costs[1] - 2e-3).abs() < 1e-9, "{costs:?}");
         // A step without prefill of 200 ms: three such may pass.
         (0..100).for_each(|_| pace.record(PrefillWork::default(), 200_000_000));
         let ns = pace.limit().expect("a bound").ns;

@@ -3,7 +3,7 @@
 use trail_counting_allocator::of_thread;
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
-    NewRequest, Policy, Preemption, RequestId, RequestIdx, Scheduler, SchedulerConfig,
+    BlockHash, NewRequest, Policy, Preemption, RequestId, RequestIdx, Scheduler, SchedulerConfig,
 };
 
 // Of this thread: the scheduler has no other, and the test harness allocates on its own.
@@ -22,6 +22,21 @@ fn a_step_allocates_nothing() {
     }
 }
 
+#[test]
+fn nor_does_one_whose_block_changes_are_recorded() {
+    let mut scheduler = crowded(PolicyKind::trail(1.0).build());
+    scheduler.record_block_changes();
+    let before = of_thread();
+    let changes: usize = (0..1000)
+        .map(|step| {
+            swapping_step(&mut scheduler, step);
+            scheduler.take_block_changes().count()
+        })
+        .sum();
+    assert_eq!(of_thread(), before);
+    assert!(changes > 100, "{changes}");
+}
+
 /// Twelve requests, whose KV together exceeds the cache several times.
 fn crowded(policy: Box<dyn Policy>) -> Scheduler {
     let config = SchedulerConfig {
@@ -30,6 +45,7 @@ fn crowded(policy: Box<dyn Policy>) -> Scheduler {
         num_blocks: 12,
         preemption: Preemption::Swap,
         host_blocks: 40,
+        cached_blocks: 12,
         ..SchedulerConfig::default()
     };
     let mut scheduler = Scheduler::new(config, policy).unwrap();
@@ -48,7 +64,8 @@ fn submit(scheduler: &mut Scheduler, seq: u64) {
         true_length: Some(length),
         ..NewRequest::default()
     };
-    scheduler.submit(request).unwrap();
+    let idx = scheduler.submit(request).unwrap();
+    scheduler.push_block_hash(idx, BlockHash(seq.into()));
 }
 
 /// A step with swaps, whose transfers end just before the next; finished requests are replaced.

@@ -87,6 +87,13 @@ class Cluster:
         else:
             print(f"logs: {self.folder}")
 
+    def step_costs(self, fixed_ms, prefill_token_ms=0):
+        """A file of step costs."""
+        file = self.folder / "step_cost.json"
+        file.write_text(json.dumps({"fixed": fixed_ms * 1e6, "decode_row": 0,
+                                    "prefill_token": prefill_token_ms * 1e6, "context_token": 0}))
+        return file
+
     def start(self, program, args):
         log = open(self.folder / f"{len(self.all)}-{program}.log", "wb")
         process = subprocess.Popen(

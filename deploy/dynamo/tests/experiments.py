@@ -3,11 +3,16 @@
 
     python3 tests/experiments.py routing             policies by load, three seeds
     python3 tests/experiments.py routing --real      the same with 2 workers on the demo model
+    python3 tests/experiments.py turns               policies on conversations of several turns
     python3 tests/experiments.py scaling [WORKERS ...]   peak rate by workers (ELIS, figure 7)
 
 Simulated workers: 4 slots, a step of 50 ms. Lengths: 85 % uniform in 10..40 tokens, 15 % in
 100..200. Predictions of prompts: the length times exp(normal(0, 0.4)), the same for router and
 worker; refined ones err as the bundled probe's.
+
+Conversations: system prompts of 96 tokens in three families, 20..60 new tokens a turn after the
+answer before, five turns, or as many as the model's context of 1,024 holds, a pause of 2 s in the
+mean between two. A prompt token takes 2 ms. KV for 512 blocks a worker.
 """
 
 import argparse
@@ -19,12 +24,13 @@ import statistics
 import threading
 import time
 
-from cluster import MODEL, Cluster
-from failover import slow_steps
+from cluster import ALPHABET, MODEL, Cluster
 
 SLOTS = 4
 STEP_MS = 50
 POLICIES = ("round-robin", "least-loaded", "least-work", "predicted-wait")
+PREFILL_MS = 2
+TURN_POLICIES = ("round-robin", "kv", "predicted-wait --ignore-caches", "predicted-wait")
 
 
 def length(rng):
@@ -85,7 +91,7 @@ def p99(values):
 @contextlib.contextmanager
 def simulated_cluster(policy, workers):
     with Cluster(["--policy", policy]) as cluster:
-        steps = slow_steps(cluster, STEP_MS)
+        steps = cluster.step_costs(STEP_MS)
         options = ["--max-running", SLOTS, "--step-cost", steps, "--noise", "demo"]
         cluster.add_workers(workers, options)
         yield cluster
@@ -121,7 +127,7 @@ def routing(args):
     print("| load | policy | mean latency, s | p99 latency, s | mean TTFT, s | p99 TTFT, s |\n"
           "|---|---|---|---|---|---|")
     for load in loads:
-        for policy in args.policies.split(","):
+        for policy in args.policies.split(",") if args.policies else POLICIES:
             rows = []
             for seed in seeds:
                 with cluster_of(policy, workers) as cluster:
@@ -133,6 +139,90 @@ def routing(args):
             cells = [f"{statistics.mean(column):.2f} ({min(column):.2f} to {max(column):.2f})"
                      for column in zip(*rows)]
             print(f"| {load} | {policy} | {' | '.join(cells)} |", flush=True)
+
+
+def alphabet():
+    """The tokens of simulated answers, by position."""
+    vocabulary = json.loads((MODEL / "tokenizer.json").read_text())["model"]["vocab"]
+    return [vocabulary[letter] for letter in ALPHABET]
+
+
+def conversation(cluster, seed, letters):
+    """One user's turns, one after the other. Returns the answers."""
+    rng = random.Random(seed)
+    family = rng.randrange(3)
+    history = [100 + (family * 300 + at * 7) % 900 for at in range(96)]
+    answers = []
+    for turn in range(5):
+        history += [rng.randrange(100, 1000) for _ in range(rng.randint(20, 60))]
+        tokens = length(rng)
+        if len(history) + tokens > 1024:
+            break
+        expected = max(1, round(tokens * math.exp(rng.gauss(0, 0.4))))
+        if turn > 0:
+            time.sleep(rng.expovariate(1 / 2))
+        answers.append(cluster.ask(history, tokens, timeout=600,
+                                   nvext={"agent_hints": {"osl": expected}}))
+        assert answers[-1].tokens == tokens and not answers[-1].error, answers[-1]
+        history += [letters[(len(history) + at) % len(letters)] for at in range(tokens)]
+    return answers
+
+
+def converse(cluster, conversations, rate, seed):
+    """Conversations that begin by a Poisson process. Returns all answers."""
+    rng, due, letters = random.Random(seed), 0.0, alphabet()
+    answers = [None] * conversations
+
+    def one(at):
+        answers[at] = conversation(cluster, 1000 * seed + at, letters)
+
+    begin, threads = time.monotonic(), []
+    for at in range(conversations):
+        due += rng.expovariate(rate)
+        time.sleep(max(0.0, begin + due - time.monotonic()))
+        threads.append(threading.Thread(target=one, args=(at,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(600)
+    return [answer for turns in answers for answer in turns]
+
+
+def hit_rate(cluster):
+    """Share of the prompt tokens that the workers found in their caches."""
+    time.sleep(0.3)
+    prompts = [load["prompts"] for load in cluster.loads()]
+    return sum(one["cached"] for one in prompts) / sum(one["tokens"] for one in prompts)
+
+
+def turns_run(policy, workers, conversations, rate, seed):
+    """Figures of one run: of latency and time to the first token, and the percentage found."""
+    with Cluster(["--policy", *policy.split()]) as cluster:
+        options = ["--max-running", SLOTS, "--noise", "demo", "--kv-blocks", 512,
+                   "--step-cost", cluster.step_costs(STEP_MS, PREFILL_MS)]
+        cluster.add_workers(workers, options)
+        answers = converse(cluster, conversations, rate, seed)
+        hits = hit_rate(cluster)
+    ends, firsts = [one.end for one in answers], [one.first for one in answers]
+    return statistics.mean(ends), p99(ends), statistics.mean(firsts), p99(firsts), 100 * hits
+
+
+def turns(args):
+    workers, seeds = args.workers or 6, [int(seed) for seed in args.seeds.split(",")]
+    policies = args.policies.split(",") if args.policies else TURN_POLICIES
+    print(f"{workers} workers x {SLOTS} slots; {args.requests} conversations a run; mean (least to "
+          f"most) of {len(seeds)} seeds")
+    print("| conversations/s | policy | mean latency, s | p99 latency, s | mean TTFT, s "
+          "| p99 TTFT, s | found in caches, % |\n|---|---|---|---|---|---|---|")
+    for rate in map(float, args.rates.split(",")):
+        # In turn, so that other work on the machine falls on all.
+        rows = {policy: [] for policy in policies}
+        for seed in seeds:
+            for policy in policies:
+                rows[policy].append(turns_run(policy, workers, args.requests, rate, seed))
+        for policy in policies:
+            cells = [f"{statistics.mean(column):.2f} ({min(column):.2f} to {max(column):.2f})"
+                     for column in zip(*rows[policy])]
+            print(f"| {rate} | {policy} | {' | '.join(cells)} |", flush=True)
 
 
 def scaling(sizes):
@@ -155,17 +245,20 @@ def scaling(sizes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=("routing", "scaling"))
+    parser.add_argument("experiment", choices=("routing", "turns", "scaling"))
     parser.add_argument("sizes", nargs="*", type=int)
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--loads", default="0.7,0.95,1.1")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--rates", default="1.0", help="turns: conversations that begin in 1 s")
+    parser.add_argument("--policies", help="by default those of the experiment, separated by commas")
     args = parser.parse_args()
     if args.experiment == "scaling":
         scaling(args.sizes or [1, 2, 4, 10, 20, 50])
+    elif args.experiment == "turns":
+        turns(args)
     else:
         routing(args)
 

@@ -85,7 +85,7 @@ def many(workers, requests, kills, rate):
     rng = random.Random(5)
     with Cluster() as cluster:
         # Many processes share the cores: slower steps.
-        cluster.add_workers(workers, ["--step-cost", slow_steps(cluster, 60)])
+        cluster.add_workers(workers, ["--step-cost", cluster.step_costs(60)])
         lengths = [rng.randint(20, 120) for _ in range(requests)]
         asked = [{"prompt": "x" * rng.randint(1, 60), "max_tokens": n} for n in lengths]
         finish = cluster.ask_all(asked, gap=1 / rate)
@@ -101,12 +101,6 @@ def many(workers, requests, kills, rate):
         bad = [answer for answer, n in zip(answers, lengths) if not is_whole(answer, n)]
         assert whole == requests, [(each.status, each.error, len(each.text)) for each in bad]
         assert moved > 0, "no worker had a stream when it died"
-
-
-def slow_steps(cluster, ms):
-    file = cluster.folder / "step_cost.json"
-    file.write_text(f'{{"fixed": {ms}e6, "decode_row": 0, "prefill_token": 0, "context_token": 0}}')
-    return file
 
 
 def e_many():

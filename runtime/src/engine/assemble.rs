@@ -8,6 +8,7 @@ use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, S
 
 use super::admission::{Admission, QueueConfig, WhenFull};
 use super::block_hashes::BlockHasher;
+use super::block_sink::BlockReporter;
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
@@ -104,11 +105,10 @@ impl EngineConfig {
         let mut built = make(&mut self, &model, probe.clone())?;
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
         let cost = clock.simulated().map(|clock| *clock.cost());
-        let scheduler = self.scheduler(&model, &mut built, &*clock)?;
+        let mut scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let hasher = self.hasher(scheduler.config());
-        let host_blocks = scheduler.config().host_blocks as usize;
-        let contents = || PoolContents::new(built.kv_blocks, host_blocks);
-        let block_contents = hasher.is_some().then(contents);
+        let block_reporter = self.block_reporter(hasher.as_ref(), &mut scheduler);
+        let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission =
@@ -132,6 +132,7 @@ impl EngineConfig {
             swaps: Swaps::new(max_requests),
             batch: Batch::with_capacity(rows, segments, max_blocks),
             block_contents,
+            block_reporter,
             speculation: self.speculation(&mut built, cost),
             sampled: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
@@ -186,6 +187,16 @@ impl EngineConfig {
             return Some(hasher);
         }
         (scheduler.cached_blocks > 0).then(BlockHasher::new)
+    }
+
+    /// None without a sink, and where no KV block is shared.
+    fn block_reporter(
+        &mut self,
+        hasher: Option<&BlockHasher>,
+        scheduler: &mut LoggedScheduler,
+    ) -> Option<BlockReporter> {
+        let sink = self.block_sink.take();
+        sink.zip(hasher).map(|(sink, hasher)| BlockReporter::new(sink, hasher, scheduler))
     }
 
     /// None where the backend takes no draft tokens, and where steps have simulated times.

@@ -11,6 +11,7 @@ use trail_scheduler::{LogSink, SchedulerConfig};
 use super::admission::QueueConfig;
 #[cfg(test)]
 use super::block_hashes::BlockHasher;
+use super::block_sink::BlockSink;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
@@ -106,6 +107,8 @@ pub struct EngineConfig {
     pub clock: Option<Arc<dyn Clock>>,
     /// Receives the phases of each step.
     pub observer: Option<Box<dyn StepObserver>>,
+    /// Receives the blocks that requests find in the prefix cache.
+    pub block_sink: Option<Box<dyn BlockSink>>,
     /// Receives the decision log.
     pub log: Option<Box<dyn LogSink>>,
     /// Progress callback for the start of a device.

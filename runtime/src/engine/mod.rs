@@ -8,6 +8,7 @@ mod active;
 mod admission;
 mod assemble;
 mod block_hashes;
+mod block_sink;
 mod build_backend;
 mod clock;
 mod config;
@@ -52,6 +53,7 @@ pub use crate::backend::{Fault, NonFiniteLogits, SamplingParams};
 pub use admission::{
     DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, QueueConfig, SubmitError, WhenFull,
 };
+pub use block_sink::{BlockSink, StoredBlock};
 pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
 pub use config::{BuildError, EngineConfig, ProgressReporter, probe_fits};
@@ -68,7 +70,7 @@ pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
-pub use trail_scheduler::{StepCost, StepWork};
+pub use trail_scheduler::{BlockHash, StepCost, StepWork};
 
 use crate::model::Model;
 use active::ActiveRequest;

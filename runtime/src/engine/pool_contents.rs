@@ -1,6 +1,6 @@
 //! Tokens of full KV blocks, by which blocks that were found by hash are compared.
 
-use trail_scheduler::{BlockHash, PlanRow, RequestIdx, Scheduler};
+use trail_scheduler::{BlockHash, PlanRow, RequestIdx, Scheduler, SchedulerConfig};
 
 use super::lifecycle::Lifecycle;
 use crate::backend::{BLOCK_TOKENS, Batch, PENDING, Segment};
@@ -12,9 +12,11 @@ pub(super) struct PoolContents {
 }
 
 impl PoolContents {
-    /// Blocks without content: so many of the KV cache, and of the host pool.
-    pub(super) fn new(device: usize, host: usize) -> PoolContents {
-        PoolContents { device: BlockContents::new(device), host: BlockContents::new(host) }
+    /// Blocks without content, as many as the scheduler has.
+    pub(super) fn new(config: &SchedulerConfig) -> PoolContents {
+        let [device, host] = [config.num_blocks, config.host_blocks]
+            .map(|num_blocks| BlockContents::new(num_blocks as usize));
+        PoolContents { device, host }
     }
 
     /// The requests of the plan that found blocks of other tokens by hash, on the device or on the
@@ -105,7 +107,7 @@ struct Content {
     tokens: [u32; BLOCK_TOKENS],
     /// The block before it, and how often that had been filled then; `None` for a first block.
     before: Option<(u32, u64)>,
-    /// Of a first block: the root of its sequence, thus the salt.
+    /// The root of its sequence, thus the salt.
     root: BlockHash,
     /// Times that the block was filled.
     fills: u64,
@@ -132,6 +134,12 @@ impl BlockContents {
             (content.before, content.root) = (before, root);
             content.fills += 1;
         }
+    }
+
+    /// The root of the sequence that filled `block` last, and its tokens there.
+    pub(super) fn of(&self, block: u32) -> (BlockHash, &[u32]) {
+        let content = &self.0[block as usize];
+        (content.root, &content.tokens)
     }
 
     /// Lets `blocks` be those of no sequence: their KV may be damaged.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use trail_scheduler::Scheduler;
+use trail_scheduler::{PrefillPace, Scheduler};
 
 use super::prediction_watch::PredictionWindow;
 
@@ -57,6 +57,8 @@ pub(super) struct Counters {
     pub(super) step_ns: AtomicU64,
     step_tokens: [AtomicU64; STEP_TOKENS_BOUNDS.len() + 1],
     step_rows: AtomicU64,
+    /// Bits of floats: seconds of a decode step, and of a prompt token.
+    pace_s: [AtomicU64; 2],
 }
 
 /// Adds to a counter. Relaxed: counters are independent of each other.
@@ -87,6 +89,12 @@ impl Counters {
         add(&self.step_rows, rows as u64);
         let bucket = STEP_TOKENS_BOUNDS.partition_point(|&bound| (bound as usize) < rows);
         add(&self.step_tokens[bucket], 1);
+    }
+
+    /// Publishes the measured costs of steps.
+    pub(super) fn set_pace(&self, pace: &PrefillPace) {
+        let seconds = [pace.decode_step_s(), pace.prefill_token_s()];
+        self.pace_s.iter().zip(seconds).for_each(|(at, s)| set(at, s.to_bits()));
     }
 
     /// Publishes what the requests in the engine occupy, `live` by number with those that the
@@ -128,6 +136,8 @@ impl Counters {
     }
 
     pub(super) fn snapshot(&self, num_blocks: u64) -> Stats {
+        let [decode_step_s, prefill_token_s] =
+            std::array::from_fn(|i| f64::from_bits(get(&self.pace_s[i])));
         Stats {
             running: get(&self.running),
             waiting: get(&self.waiting),
@@ -165,6 +175,8 @@ impl Counters {
             step_seconds: get(&self.step_ns) as f64 * 1e-9,
             step_tokens: std::array::from_fn(|i| get(&self.step_tokens[i])),
             step_rows: get(&self.step_rows),
+            decode_step_s,
+            prefill_token_s,
         }
     }
 }
@@ -252,6 +264,11 @@ pub struct Stats {
     pub step_tokens: [u64; STEP_TOKENS_BOUNDS.len() + 1],
     /// Tokens of all steps.
     pub step_rows: u64,
+    /// Mean time of the last steps without prefill, seconds; 0 before the first.
+    pub decode_step_s: f64,
+    /// Mean time that a prompt token added to the last steps with prefill, seconds, without its
+    /// attention to a context; 0 before the first.
+    pub prefill_token_s: f64,
 }
 
 impl Stats {

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use trail_scheduler::{LoggedScheduler, Phase, PrefillPace, RequestIdx};
 
+use super::block_sink::BlockReporter;
 use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
@@ -58,6 +59,8 @@ pub(super) struct StepLoop {
     pub(super) batch: Batch,
     /// `None` where no KV block is shared.
     pub(super) block_contents: Option<PoolContents>,
+    /// `None` without a sink, and where no KV block is shared.
+    pub(super) block_reporter: Option<BlockReporter>,
     /// `None` where there are no draft tokens.
     pub(super) speculation: Option<Speculation>,
     /// Tokens of the step being collected.
@@ -174,6 +177,7 @@ impl StepLoop {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
         loop {
             self.scheduler.plan(self.step + 1, self.clock.now_s());
+            self.report_blocks();
             self.report_preemptions();
             // A request without hashes finds none: each is planned again once at the most.
             let is_sound = self.has_own_blocks();
@@ -250,6 +254,14 @@ impl StepLoop {
             add(&counters.hash_collisions, 1);
         }
         collided.is_empty()
+    }
+
+    /// Reports the changes of the prefix cache, before the plan's blocks are written.
+    fn report_blocks(&mut self) {
+        let StepLoop { scheduler, block_contents, block_reporter, .. } = self;
+        if let (Some(reporter), Some(contents)) = (block_reporter, block_contents) {
+            reporter.report(scheduler.take_block_changes(), &contents.device);
+        }
     }
 
     /// Tells the callers of the requests that the plan preempted or evicted.
@@ -360,6 +372,7 @@ impl StepLoop {
             speculation.record(rows, elapsed_ns);
         }
         self.prefill_pace.record(prefill, elapsed_ns);
+        self.counters.set_pace(&self.prefill_pace);
         self.scheduler.collected(step, now_ns, elapsed_ns);
         // The step launched after it, if any, starts now.
         let next = &mut self.in_flight[((step + 1) % 2) as usize];

@@ -1,11 +1,13 @@
 //! Hashes of full blocks by their content, and the blocks that have them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
 use super::BlockId;
+use super::changes::{BlockChange, BlockChanges};
 use crate::request::RequestIdx;
 
 /// Hash of a full KV block: the caller makes it depend on all tokens up to the end of the block, on
@@ -88,6 +90,7 @@ pub(super) struct HashIndex {
     /// `[block]`; `None` for a block without a hash.
     of_blocks: Vec<Option<BlockHash>>,
     blocks: HashMap<BlockHash, BlockId, BuildHasherDefault<Fold>>,
+    changes: BlockChanges,
 }
 
 impl HashIndex {
@@ -97,6 +100,7 @@ impl HashIndex {
             of_blocks: vec![None; num_blocks as usize],
             // At half of its room a map that loses as many entries as it gains allocates nothing.
             blocks: HashMap::with_capacity_and_hasher(2 * num_blocks as usize, Default::default()),
+            changes: BlockChanges::default(),
         }
     }
 }
@@ -116,14 +120,20 @@ impl HashIndex {
     /// tokens all have KV.
     pub(super) fn publish(&mut self, idx: RequestIdx, hashes: &[u128], table: &[BlockId]) {
         let published = &mut self.published[idx.index()];
-        let blocks = hashes.iter().zip(table).skip(*published as usize);
-        for (&hash, &block) in blocks {
-            let known = *self.blocks.entry(BlockHash(hash)).or_insert(block);
-            if known != block {
+        let blocks = hashes.iter().zip(table).enumerate().skip(*published as usize);
+        for (at, (&hash, &block)) in blocks {
+            let hash = BlockHash(hash);
+            match self.blocks.entry(hash) {
                 // Another block has the hash; those after this one would follow on it.
-                break;
+                Entry::Occupied(known) if *known.get() != block => break,
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(block);
+                    self.of_blocks[block as usize] = Some(hash);
+                    let parent = at.checked_sub(1).map(|before| BlockHash(hashes[before]));
+                    self.changes.push(BlockChange::Known { hash, parent, block });
+                }
             }
-            self.of_blocks[block as usize] = Some(BlockHash(hash));
             *published += 1;
         }
     }
@@ -138,6 +148,17 @@ impl HashIndex {
     pub(super) fn forget(&mut self, block: BlockId) {
         let hash = self.of_blocks[block as usize].take().expect("it has a hash");
         self.blocks.remove(&hash);
+        self.changes.push(BlockChange::Forgotten { hash });
+    }
+
+    /// Records the changes of the known blocks from now on.
+    pub(super) fn record_changes(&mut self) {
+        self.changes.record(self.of_blocks.len());
+    }
+
+    /// Takes the changes since the last call, in order.
+    pub(super) fn take_changes(&mut self) -> impl Iterator<Item = BlockChange> {
+        self.changes.take()
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::event::LogEvent;
 use super::header::LogHeader;
-use crate::blocks::BlockHash;
+use crate::blocks::{BlockChange, BlockHash};
 use crate::config::ConfigError;
 use crate::plan::Plan;
 use crate::prefill_limit::PrefillLimit;
@@ -74,6 +74,16 @@ impl LoggedScheduler {
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
         self.log(LogEvent::ForgetHashes { id: self.scheduler.state(idx).id });
         self.scheduler.forget_hashes(idx);
+    }
+
+    /// [`Scheduler::record_block_changes`].
+    pub fn record_block_changes(&mut self) {
+        self.scheduler.record_block_changes();
+    }
+
+    /// [`Scheduler::take_block_changes`], which are no input of the scheduler.
+    pub fn take_block_changes(&mut self) -> impl Iterator<Item = BlockChange> {
+        self.scheduler.take_block_changes()
     }
 
     /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.

@@ -94,6 +94,11 @@ impl RefBlocks {
         self.known.contains_key(&hash)
     }
 
+    /// The hashes by which blocks are known, in order.
+    pub(super) fn known(&self) -> impl Iterator<Item = &BlockHash> {
+        self.known.keys()
+    }
+
     /// Of the blocks of a sequence with these hashes, the first ones that are known.
     pub(super) fn find(&self, hashes: &[BlockHash]) -> u32 {
         hashes.iter().take_while(|hash| self.known.contains_key(hash)).count() as u32

@@ -49,6 +49,30 @@ pub struct LoadReport {
     /// Order in which it serves.
     #[serde(default)]
     pub order: Order,
+    /// Seconds of its steps.
+    #[serde(default)]
+    pub pace: Pace,
+    /// Prompt tokens of its requests so far, and how many of these the prefix cache had.
+    #[serde(default)]
+    pub prompts: Prompts,
+}
+
+/// Prompt tokens since the start of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prompts {
+    /// All tokens.
+    pub tokens: u64,
+    /// Tokens that were found in the prefix cache.
+    pub cached: u64,
+}
+
+/// Measured times of a worker's steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Seconds of a step without prefill; 0 before the first.
+    pub decode_step_s: f32,
+    /// Seconds that a prompt token adds to a step; 0 before the first.
+    pub prefill_token_s: f32,
 }
 
 impl LoadReport {

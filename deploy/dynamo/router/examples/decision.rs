@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use trail_dynamo_proto::LoadReport;
-use trail_dynamo_router::loads::{Job, Loads, Objective};
+use trail_dynamo_proto::{LoadReport, Pace};
+use trail_dynamo_router::loads::{Candidate, Job, Loads, Objective};
 use trail_scheduler::rng::Rng;
 
 /// Requests at each worker: 8 run, 24 wait.
@@ -27,6 +27,7 @@ fn main() {
                     waiting,
                     seq,
                     kv_free_blocks: 100,
+                    pace: Pace { decode_step_s: 0.02, prefill_token_s: 0.001 },
                     ..LoadReport::default()
                 };
                 loads.report(report, Instant::now());
@@ -39,9 +40,17 @@ fn main() {
                     report_all(&loads, &mut rng, at as u64 + 1);
                 }
                 let size = Some(1.0 + rng.below(400) as f32);
-                let all = (0..workers).map(|id| (id, 0));
+                let prompt_tokens = 16 * rng.below(64) as usize;
+                let cached: Vec<usize> =
+                    (0..workers).map(|_| rng.below(prompt_tokens as u64 + 1) as usize).collect();
+                let candidate = |(worker, &cached_tokens): (u64, &usize)| Candidate {
+                    worker,
+                    active: 0,
+                    cached_tokens,
+                };
+                let all = (0..).zip(&cached).map(candidate);
                 let begun = Instant::now();
-                let job = Job { size, blocks: 4 };
+                let job = Job { size, blocks: 4, prompt_tokens };
                 let wait = Objective::PredictedWait;
                 let chosen = loads.choose(all, job, wait, begun).expect("there are workers");
                 loads.book(chosen.0 as u64, chosen.1, begun);

@@ -18,6 +18,9 @@ pub struct Args {
     /// Choice of the worker
     #[arg(long, value_enum, default_value_t = Policy::PredictedWait)]
     pub policy: Policy,
+    /// Choose by predicted waiting time alone, whatever of a prompt the workers' prefix caches have
+    #[arg(long)]
+    pub ignore_caches: bool,
     /// Look only at the better of two workers drawn at random: for several routers, which do not
     /// see each other's bookings
     #[arg(long)]
@@ -43,13 +46,27 @@ pub struct Args {
     pub namespace: String,
 }
 
+impl Args {
+    /// True if the choice needs the workers' KV events.
+    pub fn counts_caches(&self) -> bool {
+        match self.policy {
+            Policy::PredictedWait => !self.ignore_caches,
+            Policy::Kv => true,
+            Policy::LeastWork | Policy::LeastLoaded | Policy::RoundRobin => false,
+        }
+    }
+}
+
 /// Values of `--policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// The worker where the job can run soonest, by the workers' predictions
+    /// The worker where the first token comes soonest, by the workers' predictions and the prefill
+    /// that their prefix caches save
     PredictedWait,
     /// The worker with the least predicted remaining tokens
     LeastWork,
+    /// By the blocks to prefill and those in use, as Dynamo's KV router does (Dynamo's own)
+    Kv,
     /// The worker with the fewest requests (Dynamo's own)
     LeastLoaded,
     /// One after another (Dynamo's own)

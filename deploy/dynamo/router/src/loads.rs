@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trail_dynamo_proto::{LoadReport, REPORT_PERIOD};
+use trail_dynamo_proto::{LoadReport, Pace, REPORT_PERIOD};
 
 use crate::backlog::Backlog;
 
@@ -21,6 +21,19 @@ pub struct Job {
     pub size: Option<f32>,
     /// KV blocks of its prompt.
     pub blocks: u32,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+}
+
+/// A worker that can take the job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Candidate {
+    /// Dynamo's instance id.
+    pub worker: u64,
+    /// Requests that Dynamo counts there.
+    pub active: usize,
+    /// Tokens at the beginning of the job's prompt whose KV is there.
+    pub cached_tokens: usize,
 }
 
 /// The cost of one worker, in the order of comparison: lower is better.
@@ -29,10 +42,9 @@ pub struct Cost {
     /// Without a fresh report: a worker that does not report may hang. Among such workers only the
     /// number of active requests counts.
     is_silent: bool,
-    /// Tokens until the job can run, or under least-work the sum of all.
-    wait: f32,
-    /// No slot is free: the job would preempt another.
-    is_full: bool,
+    /// Seconds until the job's first token, and of the delay of another that it preempts; under
+    /// least-work the tokens of all.
+    delay: f32,
     /// Requests there.
     active: usize,
     /// Sum of remaining tokens.
@@ -42,7 +54,7 @@ pub struct Cost {
 /// Quantity that is minimized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
-    /// Time until the job can run.
+    /// Time until the job can run, and of the prefill that the worker does not save.
     PredictedWait,
     /// Sum of the predicted remaining tokens (ELIS, section 4.1, by tokens in place of jobs).
     LeastWork,
@@ -100,19 +112,19 @@ impl Loads {
         }
     }
 
-    /// The best of `workers`, given as (id, requests that Dynamo counts there). Returns its place
-    /// and the job's size; `None` without workers.
+    /// The best of `workers`. Returns its place and the job's size; `None` without workers.
     pub fn choose(
         &self,
-        workers: impl Iterator<Item = (u64, usize)> + Clone,
+        workers: impl Iterator<Item = Candidate> + Clone,
         job: Job,
         objective: Objective,
         now: Instant,
     ) -> Option<(usize, f32)> {
         let loads = self.lock();
-        let size = job.size.unwrap_or_else(|| mean(&loads, workers.clone()));
-        let place = Place { size, blocks: job.blocks, objective, now };
-        let costs = workers.map(|(id, active)| place.cost(loads.get(&id), active));
+        let known = workers.clone().filter_map(|of| loads.get(&of.worker));
+        let size = job.size.unwrap_or_else(|| mean(known.clone()));
+        let place = Place { job, size, objective, now, usual: usual_pace(known) };
+        let costs = workers.map(|of| place.cost(loads.get(&of.worker), of));
         let better = |a: &(usize, Cost), b: &(usize, Cost)| a.1.partial_cmp(&b.1);
         let best =
             costs.enumerate().min_by(|a, b| better(a, b).unwrap_or(std::cmp::Ordering::Equal));
@@ -140,35 +152,66 @@ impl Loads {
 
 /// A job of known size, and the measure.
 struct Place {
+    job: Job,
     size: f32,
-    blocks: u32,
     objective: Objective,
     now: Instant,
+    /// The pace of a worker without measurements.
+    usual: Pace,
 }
 
 impl Place {
-    /// The cost of the worker with `load`, where Dynamo counts `active` requests.
-    fn cost(&self, load: Option<&Load>, active: usize) -> Cost {
+    /// The cost of a candidate with `load`.
+    fn cost(&self, load: Option<&Load>, candidate: Candidate) -> Cost {
         let fresh = load.filter(|load| self.now.duration_since(load.received) < STALE);
-        let Some(Load { backlog, report, .. }) = fresh else {
-            return Cost { is_silent: true, wait: 0.0, is_full: false, active, total: 0.0 };
+        let Some(load) = fresh else {
+            let active = candidate.active;
+            return Cost { is_silent: true, delay: 0.0, active, total: 0.0 };
         };
-        let total = backlog.total();
-        let (wait, is_full) = match self.objective {
-            Objective::PredictedWait => {
-                let has_room = !backlog.is_full() && report.kv_free_blocks >= self.blocks;
-                (backlog.wait(self.size, report.order), !has_room)
-            }
-            Objective::LeastWork => (total, false),
+        let (active, total) = (load.backlog.active(), load.backlog.total());
+        let delay = match self.objective {
+            Objective::PredictedWait => self.delay(load, candidate.cached_tokens),
+            Objective::LeastWork => total,
         };
-        Cost { is_silent: false, wait, is_full, active: backlog.active(), total }
+        Cost { is_silent: false, delay, active, total }
+    }
+
+    /// Seconds until the job's first token. Where no slot is free it takes the place of another,
+    /// or of those behind it, for as long as it runs: that counts too, so that a worker that is
+    /// full comes after a free slot.
+    fn delay(&self, Load { backlog, report, .. }: &Load, cached_tokens: usize) -> f32 {
+        let Pace { decode_step_s, prefill_token_s } = pace_or(report.pace, self.usual);
+        let has_room = !backlog.is_full() && report.kv_free_blocks >= self.job.blocks;
+        let displaced = if has_room { 0.0 } else { self.size.max(1.0) };
+        let steps = backlog.wait(self.size, report.order) + displaced;
+        let prefill = self.job.prompt_tokens.saturating_sub(cached_tokens) as f32;
+        steps * decode_step_s + prefill * prefill_token_s
     }
 }
 
+/// `pace`, and of `usual` what is not measured yet.
+fn pace_or(pace: Pace, usual: Pace) -> Pace {
+    let or = |measured, usual| if measured > 0.0 { measured } else { usual };
+    Pace {
+        decode_step_s: or(pace.decode_step_s, usual.decode_step_s),
+        prefill_token_s: or(pace.prefill_token_s, usual.prefill_token_s),
+    }
+}
+
+/// The mean pace of `workers`. Where none is measured, a step counts 1 and prefill nothing.
+fn usual_pace<'a>(workers: impl Iterator<Item = &'a Load> + Clone) -> Pace {
+    let mean = |of: fn(&Pace) -> f32, unknown: f32| {
+        let measured = workers.clone().map(|load| of(&load.report.pace)).filter(|&s| s > 0.0);
+        let (sum, count) = measured.fold((0.0, 0), |(sum, count), s| (sum + s, count + 1));
+        if count == 0 { unknown } else { sum / count as f32 }
+    };
+    let decode_step_s = mean(|pace| pace.decode_step_s, 1.0);
+    Pace { decode_step_s, prefill_token_s: mean(|pace| pace.prefill_token_s, 0.0) }
+}
+
 /// Mean remaining tokens of the requests at `workers`; 0 where there are none.
-fn mean(loads: &HashMap<u64, Load>, workers: impl Iterator<Item = (u64, usize)>) -> f32 {
-    let known = workers.filter_map(|(id, _)| loads.get(&id).map(|load| &load.backlog));
-    let (total, active) = known.fold((0.0, 0), |(total, active), backlog| {
+fn mean<'a>(workers: impl Iterator<Item = &'a Load>) -> f32 {
+    let (total, active) = workers.fold((0.0, 0), |(total, active), Load { backlog, .. }| {
         (total + backlog.total(), active + backlog.active())
     });
     if active == 0 { 0.0 } else { total / active as f32 }
@@ -188,7 +231,11 @@ mod tests {
     }
 
     fn of(size: f32) -> Job {
-        Job { size: Some(size), blocks: 0 }
+        Job { size: Some(size), ..Job::default() }
+    }
+
+    fn at(worker: u64, active: usize) -> Candidate {
+        Candidate { worker, active, cached_tokens: 0 }
     }
 
     fn pick(
@@ -198,9 +245,9 @@ mod tests {
         objective: Objective,
         now: Instant,
     ) -> u64 {
-        let workers = [(1, active[0]), (2, active[1])];
+        let workers = [at(1, active[0]), at(2, active[1])];
         let chosen = loads.choose(workers.into_iter(), of(size), objective, now);
-        workers[chosen.expect("there are workers").0].0
+        workers[chosen.expect("there are workers").0].worker
     }
 
     #[test]
@@ -246,8 +293,9 @@ mod tests {
         let (loads, now) = (Loads::default(), Instant::now());
         loads.report(report(1, 1, &[], &[]), now);
         loads.report(LoadReport { kv_free_blocks: 9, ..report(2, 1, &[40.0], &[]) }, now);
-        let large = Job { size: Some(50.0), blocks: 8 };
-        assert_eq!(loads.choose([(1, 0), (2, 0)].into_iter(), large, WAIT, now), Some((1, 50.0)));
+        let large = Job { blocks: 8, ..of(50.0) };
+        let chosen = loads.choose([at(1, 0), at(2, 0)].into_iter(), large, WAIT, now);
+        assert_eq!(chosen, Some((1, 50.0)));
     }
 
     #[test]
@@ -288,8 +336,44 @@ mod tests {
     fn a_job_of_unknown_size_is_of_the_mean_size() {
         let (loads, now) = (Loads::default(), Instant::now());
         loads.report(report(1, 1, &[10.0, 30.0], &[]), now);
-        let chosen = loads.choose([(1, 0), (7, 0)].into_iter(), Job::default(), WAIT, now);
+        let chosen = loads.choose([at(1, 0), at(7, 0)].into_iter(), Job::default(), WAIT, now);
         assert_eq!(chosen, Some((0, 20.0)));
         assert_eq!(loads.choose([].into_iter(), Job::default(), WAIT, now), None);
+    }
+
+    /// Two workers of 10 ms a decode step and 1 ms a prompt token, and a job of 50 tokens with a
+    /// prompt of 100. The place that it gets where worker 1 has `cached` tokens of the prompt.
+    fn place(running: [&[f32]; 2], cached: usize) -> u64 {
+        let (loads, now) = (Loads::default(), Instant::now());
+        let pace = Pace { decode_step_s: 0.01, prefill_token_s: 0.001 };
+        for (worker, running) in (1..).zip(running) {
+            loads.report(LoadReport { pace, ..report(worker, 1, running, &[]) }, now);
+        }
+        let workers = [Candidate { cached_tokens: cached, ..at(1, 0) }, at(2, 0)];
+        let job = Job { prompt_tokens: 100, ..of(50.0) };
+        let chosen = loads.choose(workers.into_iter(), job, WAIT, now);
+        workers[chosen.expect("there are workers").0].worker
+    }
+
+    #[test]
+    fn cached_tokens_make_up_for_the_wait_that_they_save() {
+        assert_eq!(place([&[9.0], &[]], 0), 2, "fewer requests");
+        assert_eq!(place([&[9.0], &[]], 16), 1, "a slot is free at both");
+        // Both are full; the job waits 30 or 36 tokens, which take 60 ms more.
+        assert_eq!(place([&[36.0; 2], &[30.0; 2]], 48), 2);
+        assert_eq!(place([&[36.0; 2], &[30.0; 2]], 80), 1);
+        // Taking the place of another for 50 tokens costs more than all prefill.
+        assert_eq!(place([&[90.0; 2], &[]], 96), 2);
+    }
+
+    #[test]
+    fn a_worker_without_measurements_has_the_pace_of_the_others() {
+        let (loads, now) = (Loads::default(), Instant::now());
+        let pace = Pace { decode_step_s: 0.01, prefill_token_s: 0.001 };
+        loads.report(LoadReport { pace, ..report(1, 1, &[9.0], &[]) }, now);
+        loads.report(report(2, 1, &[], &[]), now);
+        let job = Job { prompt_tokens: 100, ..of(50.0) };
+        let cached = [Candidate { cached_tokens: 32, ..at(1, 0) }, at(2, 0)];
+        assert_eq!(loads.choose(cached.into_iter(), job, WAIT, now), Some((0, 50.0)));
     }
 }

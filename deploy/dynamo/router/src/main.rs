@@ -29,6 +29,7 @@ use trail_dynamo_router::loads::{Loads, Objective};
 use args::{Args, HTTP_DRAIN, Policy};
 use edge::Edge;
 use hints::Hints;
+use selection::Measure;
 
 /// Seconds for the rest of a shutdown, after the drain.
 const MARGIN: u32 = 10;
@@ -88,20 +89,20 @@ fn frontend(args: &Args, loads: Arc<Loads>) -> HttpFrontend {
     let objective = match args.policy {
         Policy::PredictedWait => Objective::PredictedWait,
         Policy::LeastWork => Objective::LeastWork,
-        Policy::LeastLoaded | Policy::RoundRobin => return HttpFrontend::default(),
+        Policy::Kv | Policy::LeastLoaded | Policy::RoundRobin => return HttpFrontend::default(),
     };
-    let factory = selection::factory(loads, objective, args.two_choices);
+    let (counts_caches, two_choices) = (args.counts_caches(), args.two_choices);
+    let factory = selection::factory(loads, Measure { objective, counts_caches, two_choices });
     HttpFrontend::default().plugins(RouterPlugins::default().with_worker_selection(factory))
 }
 
 async fn engine_config(args: &Args, inner: SocketAddr) -> anyhow::Result<EngineConfig> {
     let mode = match args.policy {
-        Policy::PredictedWait | Policy::LeastWork => RouterMode::KV,
+        Policy::PredictedWait | Policy::LeastWork | Policy::Kv => RouterMode::KV,
         Policy::LeastLoaded => RouterMode::LeastLoaded,
         Policy::RoundRobin => RouterMode::RoundRobin,
     };
-    // The workers have no prefix cache.
-    let kv = KvRouterConfig { use_kv_events: false, ..KvRouterConfig::default() };
+    let kv = KvRouterConfig { use_kv_events: args.counts_caches(), ..KvRouterConfig::default() };
     let model = LocalModelBuilder::default()
         .http_host(Some(inner.ip().to_string()))
         .http_port(inner.port())

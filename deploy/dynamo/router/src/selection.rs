@@ -10,27 +10,34 @@ use dynamo_kv_router::plugins::worker_selection::{
 };
 use trail_scheduler::rng::Rng;
 
-use trail_dynamo_router::loads::{Job, Loads, Objective};
+use trail_dynamo_router::loads::{Candidate, Job, Loads, Objective};
+
+/// The measure of a choice.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// Quantity that is minimized.
+    pub objective: Objective,
+    /// The prefill that each worker's prefix cache saves counts.
+    pub counts_caches: bool,
+    /// Only the better of two workers drawn at random is looked at.
+    pub two_choices: bool,
+}
 
 /// Picks the worker of least cost and books the job there.
 struct Picker {
     loads: Arc<Loads>,
-    objective: Objective,
+    measure: Measure,
     /// The source of two candidates; `None` looks at all.
     draws: Option<Rng>,
 }
 
 /// A policy for each pool of workers, over the same `loads`.
-pub fn factory(
-    loads: Arc<Loads>,
-    objective: Objective,
-    two_choices: bool,
-) -> WorkerSelectionPolicyFactory {
+pub fn factory(loads: Arc<Loads>, measure: Measure) -> WorkerSelectionPolicyFactory {
     Arc::new(move |config, worker_type, _partition| {
         // Different in every router: a process id is 1 in each container.
         let seed = RandomState::new().hash_one(0);
-        let draws = two_choices.then(|| Rng::new(seed));
-        let picker = Picker { loads: loads.clone(), objective, draws };
+        let draws = measure.two_choices.then(|| Rng::new(seed));
+        let picker = Picker { loads: loads.clone(), measure, draws };
         WorkerSelectionPolicy::new(
             config.clone(),
             worker_type.as_str(),
@@ -42,7 +49,10 @@ pub fn factory(
 
 impl WorkerPicker for Picker {
     fn required_worker_inputs(&self) -> WorkerInputs {
-        WorkerInputs::LOAD
+        match self.measure.counts_caches {
+            true => WorkerInputs::LOAD | WorkerInputs::CACHE,
+            false => WorkerInputs::LOAD,
+        }
     }
 
     fn pick(
@@ -51,28 +61,40 @@ impl WorkerPicker for Picker {
         input: WorkerInputView<'_>,
     ) -> Result<usize, WorkerSelectionPolicyError> {
         let rows = input.candidates();
-        let counts = input.load();
-        let worker = |row: usize| {
+        let (counts, caches) = (input.load(), input.cache());
+        let block_size = f64::from(context.block_size());
+        let candidate = |row: usize| {
             let active = counts.and_then(|counts| counts.get(row));
-            (rows[row].worker().worker_id, active.map_or(0, |load| load.active_requests()))
+            let cache = caches.and_then(|caches| caches.get(row));
+            let cached_tokens =
+                cache.map_or(0.0, |cache| cache.device_overlap_blocks()) * block_size;
+            Candidate {
+                worker: rows[row].worker().worker_id,
+                active: active.map_or(0, |load| load.active_requests()),
+                cached_tokens: cached_tokens as usize,
+            }
         };
         let now = Instant::now();
-        let size = context.expected_output_tokens().map(|tokens| tokens as f32);
-        let job = Job { size, blocks: context.request_blocks() as u32 };
+        let job = Job {
+            size: context.expected_output_tokens().map(|tokens| tokens as f32),
+            blocks: context.request_blocks() as u32,
+            prompt_tokens: context.prompt_tokens(),
+        };
+        let objective = self.measure.objective;
         let pair = self.draws.as_mut().and_then(|draws| two_of(rows.len(), draws));
         let (row, size) = match pair {
             Some(pair) => {
                 let chosen =
-                    self.loads.choose(pair.into_iter().map(worker), job, self.objective, now);
+                    self.loads.choose(pair.into_iter().map(candidate), job, objective, now);
                 let (at, size) = chosen.unwrap_or_default();
                 (pair[at], size)
             }
             None => {
-                let all = (0..rows.len()).map(worker);
-                self.loads.choose(all, job, self.objective, now).unwrap_or_default()
+                let all = (0..rows.len()).map(candidate);
+                self.loads.choose(all, job, objective, now).unwrap_or_default()
             }
         };
-        self.loads.book(worker(row).0, size, now);
+        self.loads.book(rows[row].worker().worker_id, size, now);
         Ok(row)
     }
 }

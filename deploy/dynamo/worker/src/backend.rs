@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use dynamo_backend_common::{
-    BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, LLMEngine,
+    BackendError, DynamoError, EngineConfig, ErrorType, GenerateContext, KvEventSource, LLMEngine,
     LLMEngineOutput, LlmRegistration, MetricsBindings, MetricsCtx, PreprocessedRequest, chunk,
 };
 use dynamo_runtime::component::Endpoint;
@@ -18,6 +18,7 @@ use trail_runtime::engine::{Event, FinishReason, SubmitError};
 
 use crate::engine::{Answer, TokenEngine};
 use crate::job::{Job, job};
+use crate::kv_events::KvEvents;
 use crate::load_book::{BookEntry, LoadBook};
 use crate::reports;
 
@@ -42,6 +43,7 @@ pub struct TrailBackend {
     name: String,
     /// `None` after cleanup.
     engine: Mutex<Option<Arc<TokenEngine>>>,
+    events: KvEvents,
     book: Arc<LoadBook>,
     reports: Mutex<Option<JoinHandle<()>>>,
     worker_id: Mutex<u64>,
@@ -52,11 +54,17 @@ pub struct TrailBackend {
 }
 
 impl TrailBackend {
-    /// A worker that serves `engine` as model `name`.
-    pub fn new(name: String, engine: TokenEngine, drain: Duration) -> TrailBackend {
+    /// A worker that serves `engine`, which reports its blocks to `events`, as model `name`.
+    pub fn new(
+        name: String,
+        engine: TokenEngine,
+        events: KvEvents,
+        drain: Duration,
+    ) -> TrailBackend {
         TrailBackend {
             name,
             engine: Mutex::new(Some(Arc::new(engine))),
+            events,
             book: Arc::default(),
             reports: Mutex::default(),
             worker_id: Mutex::default(),
@@ -115,6 +123,10 @@ impl LLMEngine for TrailBackend {
         };
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task));
         Ok(())
+    }
+
+    async fn kv_event_sources(&self) -> Result<Vec<KvEventSource>, DynamoError> {
+        Ok(vec![self.events.source()])
     }
 
     /// Adds the gauge of predicted work to `/metrics` of the system port.
@@ -279,21 +291,24 @@ mod tests {
 
     fn backend() -> TrailBackend {
         let cost = StepCost { fixed: 1e6, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        let events = KvEvents::default();
         let engine = SimEngine::start(SimSettings {
             scheduler: SchedulerConfig {
                 max_running: 4,
                 max_context: 20_000,
                 num_blocks: 4096,
+                cached_blocks: 4096,
                 ..SchedulerConfig::default()
             },
             policy: PolicyKind::trail(0.8),
             cost,
             noise: Noise::Release,
             alphabet: (100..162).collect(),
+            block_sink: events.sink(),
             break_after: None,
         });
         let engine = TokenEngine::Sim(engine.expect("valid sizes"));
-        TrailBackend::new("sim".into(), engine, Duration::ZERO)
+        TrailBackend::new("sim".into(), engine, events, Duration::ZERO)
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use trail_cli::{EngineArgs, Setup};
-use trail_dynamo_proto::Order;
-use trail_runtime::engine::{Engine, Event, FinishReason, Request, RequestHandle, SubmitError};
+use trail_dynamo_proto::{Order, Pace, Prompts};
+use trail_runtime::engine::{
+    BlockSink, Engine, Event, FinishReason, Request, RequestHandle, SubmitError,
+};
 use trail_scheduler::policies::PolicyKind;
 
 use crate::job::Limits;
@@ -21,9 +23,13 @@ pub enum TokenEngine {
 }
 
 impl TokenEngine {
-    /// The engine of a loaded model.
-    pub fn real(setup: &Setup, args: &EngineArgs) -> Result<TokenEngine, trail_cli::Error> {
-        Ok(TokenEngine::Real(Box::new(setup.engine(args)?)))
+    /// The engine of a loaded model, which reports its blocks to `sink`.
+    pub fn real(
+        setup: &Setup,
+        args: &EngineArgs,
+        sink: impl Fn() -> Box<dyn BlockSink>,
+    ) -> Result<TokenEngine, trail_cli::Error> {
+        Ok(TokenEngine::Real(Box::new(setup.reporting_engine(args, sink)?)))
     }
 
     /// Begins an answer.
@@ -87,6 +93,30 @@ impl TokenEngine {
             PolicyKind::Fcfs | PolicyKind::Mlfq(_) | PolicyKind::Rr(_) => Order::Fcfs,
             _ if distrusts => Order::Fcfs,
             _ => Order::Sprpt,
+        }
+    }
+
+    /// Seconds of its steps.
+    pub fn pace(&self) -> Pace {
+        let (decode_step_s, prefill_token_s) = match self {
+            TokenEngine::Real(engine) => {
+                let stats = engine.stats();
+                (stats.decode_step_s, stats.prefill_token_s)
+            }
+            TokenEngine::Sim(engine) => engine.pace(),
+        };
+        let [decode_step_s, prefill_token_s] = [decode_step_s, prefill_token_s].map(|s| s as f32);
+        Pace { decode_step_s, prefill_token_s }
+    }
+
+    /// Prompt tokens so far.
+    pub fn prompts(&self) -> Prompts {
+        match self {
+            TokenEngine::Real(engine) => {
+                let stats = engine.stats();
+                Prompts { tokens: stats.prompt_tokens, cached: stats.cached_tokens }
+            }
+            TokenEngine::Sim(engine) => engine.prompts(),
         }
     }
 

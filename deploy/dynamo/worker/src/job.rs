@@ -71,7 +71,10 @@ pub fn job(
     if left == 0 {
         return Ok(Job::Complete(FinishReason::Length));
     }
-    let expected = request.routing.as_ref().and_then(|hints| hints.expected_output_tokens);
+    let hints = request.routing.as_ref();
+    let expected = hints.and_then(|hints| hints.expected_output_tokens);
+    // nvext.cache_salt, in Dynamo's words.
+    let salt = hints.and_then(|hints| hints.cache_namespace.clone()).unwrap_or_default();
     let prompt = (*request.token_ids).clone();
     Ok(Job::Run(Box::new(Request {
         generated,
@@ -79,6 +82,7 @@ pub fn job(
         stop_tokens,
         ignore_eos,
         length_hint: expected,
+        cache_salt: salt.into_bytes(),
         ..Request::new(prompt, generated + left)
     })))
 }
@@ -235,6 +239,13 @@ mod tests {
                           "routing": {"expected_output_tokens": 40}});
         let request = run(body, None);
         assert_eq!((request.length_hint, request.initial_prediction), (Some(40), None));
+    }
+
+    #[test]
+    fn the_clients_cache_salt_is_the_engines() {
+        let body = json!({"token_ids": [1], "stop_conditions": {},
+                          "routing": {"cache_salt": "a"}});
+        assert_eq!(run(body, None).cache_salt, b"a");
     }
 
     #[test]

@@ -6,9 +6,11 @@ mod args;
 mod backend;
 mod engine;
 mod job;
+mod kv_events;
 mod load_book;
 mod reports;
 mod sim;
+mod sim_prefix;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use trail_scheduler::SchedulerConfig;
 use args::{Args, EngineName};
 use backend::TrailBackend;
 use engine::TokenEngine;
+use kv_events::KvEvents;
 use sim::{SimEngine, SimSettings};
 
 /// Time of a simulated step where no file is named.
@@ -66,9 +69,10 @@ fn main() -> ExitCode {
 fn load(args: &Args) -> anyhow::Result<(TrailBackend, WorkerConfig)> {
     let setup = Setup::load(&args.model)?;
     let name = args.served_model_name.clone().unwrap_or_else(|| setup.name.clone());
+    let events = KvEvents::default();
     let engine = match args.engine {
-        EngineName::Real => TokenEngine::real(&setup, &args.engine_args)?,
-        EngineName::Sim => TokenEngine::Sim(simulated(args, &setup)?),
+        EngineName::Real => TokenEngine::real(&setup, &args.engine_args, || events.sink())?,
+        EngineName::Sim => TokenEngine::Sim(simulated(args, &setup, &events)?),
     };
     let common = args.common.clone();
     let config = WorkerConfig {
@@ -79,20 +83,23 @@ fn load(args: &Args) -> anyhow::Result<(TrailBackend, WorkerConfig)> {
         custom_jinja_template: common.custom_jinja_template,
         model_name: setup.folder.display().to_string(),
         served_model_name: Some(name.clone()),
-        // There are no events of a prefix cache.
-        enable_local_indexer: false,
-        enable_kv_routing: false,
+        // Routers that start later ask the worker for its blocks.
+        enable_local_indexer: true,
+        enable_kv_routing: args.engine_args.shares_prefixes(),
         runtime: common.runtime,
         ..WorkerConfig::default()
     };
     let drain = Duration::from_secs(args.drain_seconds.into());
-    Ok((TrailBackend::new(name, engine, drain), config))
+    Ok((TrailBackend::new(name, engine, events, drain), config))
 }
 
 /// An engine with the model's context and tokenizer, without its weights' work.
-fn simulated(args: &Args, setup: &Setup) -> anyhow::Result<SimEngine> {
+fn simulated(args: &Args, setup: &Setup, events: &KvEvents) -> anyhow::Result<SimEngine> {
     let context = setup.model.config.max_context as u32;
     let sizes = SchedulerConfig { max_running: 4, max_context: context, ..Default::default() };
+    let mut scheduler = args.engine_args.simulated(sizes, sizes.max_requests as usize);
+    scheduler.cached_blocks =
+        if args.engine_args.shares_prefixes() { scheduler.num_blocks } else { 0 };
     let cost = match &args.step_cost {
         Some(file) => load_step_cost(file).map_err(Error::usage)?,
         None => STEP,
@@ -103,11 +110,12 @@ fn simulated(args: &Args, setup: &Setup) -> anyhow::Result<SimEngine> {
         _ => anyhow::bail!("the tokenizer has no token for {letter:?}: choose another model"),
     };
     Ok(SimEngine::start(SimSettings {
-        scheduler: args.engine_args.simulated(sizes, sizes.max_requests as usize),
+        scheduler,
         policy: args.engine_args.policy_or_trail(),
         cost,
         noise: args.noise.clone(),
         alphabet: ALPHABET.chars().map(token).collect::<anyhow::Result<_>>()?,
+        block_sink: events.sink(),
         break_after: args.break_after,
     })?)
 }

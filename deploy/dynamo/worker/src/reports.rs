@@ -40,6 +40,8 @@ pub async fn publish(
         let (blocks, used) = engine.blocks();
         report.kv_free_blocks = blocks.saturating_sub(used);
         report.order = engine.order();
+        report.pace = engine.pace();
+        report.prompts = engine.prompts();
         report.seq += 1;
         book.fill(&mut report);
         if let Err(error) = publisher.publish(&report).await {

@@ -3,18 +3,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use trail_runtime::engine::{Event, FinishReason, Request, StepCost, StepWork, SubmitError};
+use trail_dynamo_proto::Prompts;
+use trail_runtime::engine::{
+    BlockSink, Event, FinishReason, Request, StepCost, StepWork, SubmitError,
+};
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
     BLOCK_TOKENS, ConfigError, NewRequest, Prediction, RequestIdx, Scheduler, SchedulerConfig,
 };
 use trail_simulator::{Job, Noise, Refined};
+
+use crate::sim_prefix::{Blocks, Sequence};
 
 /// Settings of a simulated engine.
 pub struct SimSettings {
@@ -28,6 +33,8 @@ pub struct SimSettings {
     pub noise: Noise,
     /// The token at position p is entry p modulo their number.
     pub alphabet: Vec<u32>,
+    /// Receives the blocks of the prefix cache.
+    pub block_sink: Box<dyn BlockSink>,
     /// Steps after which the engine breaks down; `None` never.
     pub break_after: Option<u64>,
 }
@@ -37,14 +44,24 @@ pub struct SimEngine {
     inbox: Sender<Submission>,
     config: SchedulerConfig,
     policy: PolicyKind,
+    cost: StepCost,
     noise: Noise,
-    blocks_used: Arc<AtomicU32>,
+    counts: Arc<Counts>,
     thread: thread::JoinHandle<()>,
+}
+
+/// Counts of the engine's thread.
+#[derive(Default)]
+struct Counts {
+    blocks_used: AtomicU32,
+    prompt_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
 }
 
 /// A request on its way to the engine's thread.
 struct Submission {
     job: Job,
+    sequence: Sequence,
     /// Output tokens that it had on arrival.
     generated: u32,
     events: UnboundedSender<Event>,
@@ -53,13 +70,14 @@ struct Submission {
 impl SimEngine {
     /// Starts the engine's thread.
     pub fn start(settings: SimSettings) -> Result<SimEngine, ConfigError> {
-        let SimSettings { scheduler: config, policy, cost, noise, alphabet, break_after } =
-            settings;
-        let scheduler = Scheduler::new(config, policy.build())?;
+        let SimSettings { scheduler: config, policy, cost, noise, alphabet, .. } = settings;
+        let mut scheduler = Scheduler::new(config, policy.build())?;
+        let blocks = Blocks::new(&mut scheduler, settings.block_sink);
         let (inbox, submissions) = channel();
-        let blocks_used = Arc::new(AtomicU32::new(0));
+        let counts = Arc::new(Counts::default());
         let steps = Steps {
             scheduler,
+            blocks,
             cost,
             alphabet,
             submissions,
@@ -67,10 +85,10 @@ impl SimEngine {
             step: 0,
             begun: Instant::now(),
             due: Instant::now(),
-            blocks_used: blocks_used.clone(),
+            counts: counts.clone(),
         };
-        let thread = thread::spawn(move || steps.run(break_after.unwrap_or(u64::MAX)));
-        Ok(SimEngine { inbox, config, policy, noise, blocks_used, thread })
+        let thread = thread::spawn(move || steps.run(settings.break_after.unwrap_or(u64::MAX)));
+        Ok(SimEngine { inbox, config, policy, cost, noise, counts, thread })
     }
 
     /// True after a breakdown.
@@ -112,7 +130,10 @@ impl SimEngine {
         let (events, answer) = unbounded_channel();
         let initial = job.r;
         // A closed inbox drops the sender: the answer then ends with a shutdown.
-        let _ = self.inbox.send(Submission { job, generated, events });
+        // Sequences under a salt share blocks with none here.
+        let shares = request.shares_prefix && request.cache_salt.is_empty();
+        let sequence = Sequence::new(request.prompt, shares);
+        let _ = self.inbox.send(Submission { job, sequence, generated, events });
         Ok((initial, answer))
     }
 
@@ -131,15 +152,31 @@ impl SimEngine {
         self.config.max_running
     }
 
+    /// Seconds of a step in which all sequences decode, and of a prompt token in a step.
+    pub fn pace(&self) -> (f64, f64) {
+        let rows = f64::from(self.config.max_running);
+        let StepCost { fixed, decode_row, prefill_token, .. } = self.cost;
+        ((fixed + rows * decode_row) * 1e-9, prefill_token * 1e-9)
+    }
+
     /// KV blocks, and those in use.
     pub fn blocks(&self) -> (u32, u32) {
-        (self.config.num_blocks, self.blocks_used.load(Ordering::Relaxed))
+        (self.config.num_blocks, self.counts.blocks_used.load(Ordering::Relaxed))
+    }
+
+    /// Prompt tokens so far.
+    pub fn prompts(&self) -> Prompts {
+        let Counts { prompt_tokens, cached_tokens, .. } = &*self.counts;
+        let [tokens, cached] =
+            [prompt_tokens, cached_tokens].map(|count| count.load(Ordering::Relaxed));
+        Prompts { tokens, cached }
     }
 }
 
 /// The request at a scheduler's index.
 struct Live {
     events: UnboundedSender<Event>,
+    sequence: Sequence,
     output_tokens: u32,
     /// Predicted remaining tokens by tokens generated.
     refined: Vec<f32>,
@@ -148,6 +185,7 @@ struct Live {
 /// The engine's thread.
 struct Steps {
     scheduler: Scheduler,
+    blocks: Blocks,
     cost: StepCost,
     alphabet: Vec<u32>,
     submissions: Receiver<Submission>,
@@ -156,7 +194,7 @@ struct Steps {
     begun: Instant,
     /// End of the last step.
     due: Instant,
-    blocks_used: Arc<AtomicU32>,
+    counts: Arc<Counts>,
 }
 
 impl Steps {
@@ -165,7 +203,7 @@ impl Steps {
         while self.step < max && self.take_submissions() {
             self.end_cancelled();
             self.execute();
-            self.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);
+            self.counts.blocks_used.store(self.scheduler.blocks_used(), Ordering::Relaxed);
         }
     }
 
@@ -185,7 +223,8 @@ impl Steps {
         }
     }
 
-    fn admit(&mut self, Submission { job, generated, events }: Submission) {
+    fn admit(&mut self, submission: Submission) {
+        let Submission { job, mut sequence, generated, events } = submission;
         let new = NewRequest {
             prompt_tokens: job.prompt_tokens,
             generated,
@@ -201,7 +240,10 @@ impl Steps {
         };
         let mut refined = Vec::new();
         job.refined.fill(job.output_tokens, &mut refined);
-        self.live.insert(idx, Live { events, output_tokens: job.output_tokens, refined });
+        self.counts.prompt_tokens.fetch_add(job.prompt_tokens.into(), Ordering::Relaxed);
+        sequence.hash_blocks(idx, &mut self.scheduler);
+        let output_tokens = job.output_tokens;
+        self.live.insert(idx, Live { events, sequence, output_tokens, refined });
     }
 
     /// Ends the requests whose callers are gone.
@@ -220,7 +262,16 @@ impl Steps {
             return;
         }
         self.step += 1;
-        let plan = self.scheduler.plan(self.step, self.begun.elapsed().as_secs_f64());
+        self.scheduler.plan(self.step, self.begun.elapsed().as_secs_f64());
+        self.blocks.report(&mut self.scheduler);
+        let plan = self.scheduler.last_plan();
+        for row in &plan.rows {
+            if let Some(live) = self.live.get(&row.idx) {
+                let rows = (row.start, row.start + row.len);
+                self.blocks.fill(rows, &live.sequence, self.scheduler.blocks(row.idx));
+            }
+        }
+        self.counts.cached_tokens.fetch_add(plan.prompt_hits.into(), Ordering::Relaxed);
         let mut work = StepWork::default();
         plan.rows.iter().for_each(|row| work.add(row.start, row.len, row.sample));
         for idx in &plan.preempted {
@@ -235,6 +286,8 @@ impl Steps {
         thread::sleep(self.due.saturating_duration_since(Instant::now()));
         self.scheduler.advance();
         sampled.into_iter().for_each(|idx| self.sampled(idx));
+        // Those of the last requests too, after which there may be no plan for long.
+        self.blocks.report(&mut self.scheduler);
     }
 
     /// Sends the token of `idx` and its prediction, and the end after the last one.
@@ -242,8 +295,10 @@ impl Steps {
         let state = self.scheduler.state(idx);
         let (generated, generation) = (state.generated, state.generation);
         let position = (state.tokens() - 1) as usize;
-        let Some(live) = self.live.get(&idx) else { return };
+        let Some(live) = self.live.get_mut(&idx) else { return };
         let id = self.alphabet[position % self.alphabet.len()];
+        live.sequence.push(id);
+        live.sequence.hash_blocks(idx, &mut self.scheduler);
         let _ = live.events.send(Event::Token { id, logprob: 0.0 });
         if let Some(&remaining) = live.refined.get(generated as usize - 1) {
             let _ = live.events.send(Event::Prediction { generated: generated - 1, remaining });
@@ -260,55 +315,4 @@ impl Steps {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn engine() -> SimEngine {
-        let scheduler = SchedulerConfig { max_running: 2, ..SchedulerConfig::default() };
-        let cost = StepCost { fixed: 1e5, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
-        SimEngine::start(SimSettings {
-            scheduler,
-            policy: PolicyKind::trail(0.8),
-            cost,
-            noise: Noise::Oracle,
-            alphabet: (100..110).collect(),
-            break_after: None,
-        })
-        .expect("valid sizes")
-    }
-
-    fn tokens(answer: &mut UnboundedReceiver<Event>) -> Vec<u32> {
-        let mut tokens = Vec::new();
-        loop {
-            match answer.blocking_recv().expect("it ends") {
-                Event::Token { id, .. } => tokens.push(id),
-                Event::Finished { reason } => {
-                    assert_eq!(reason, FinishReason::Length);
-                    return tokens;
-                }
-                _ => {}
-            }
-        }
-    }
-
-    #[test]
-    fn a_token_depends_on_its_position_alone() {
-        let engine = engine();
-        let (initial, mut answer) = engine.submit(Request::new(vec![1; 7], 6)).expect("fits");
-        assert_eq!(initial, Some(6.0));
-        assert_eq!(tokens(&mut answer), [107, 108, 109, 100, 101, 102]);
-        let moved = Request { generated: 4, ..Request::new(vec![1; 11], 6) };
-        let (_, mut answer) = engine.submit(moved).expect("fits");
-        assert_eq!(tokens(&mut answer), [101, 102]);
-    }
-
-    #[test]
-    fn a_dropped_answer_frees_its_slot() {
-        let engine = engine();
-        let long = || engine.submit(Request::new(vec![1; 7], 4000)).expect("fits").1;
-        let dropped = [long(), long()];
-        drop(dropped);
-        let (_, mut answer) = engine.submit(Request::new(vec![1; 7], 3)).expect("fits");
-        assert_eq!(tokens(&mut answer).len(), 3);
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod asynchronous;
+mod block_sink;
 mod breakdown;
 mod churn;
 mod delivery;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::World;
 use crate::policies::PolicyKind;
 use crate::{
-    Action, BLOCK_TOKENS, BlockId, Copies, Outstanding, Phase, RequestId, RequestIdx, RequestState,
+    Action, BLOCK_TOKENS, BlockChange, BlockId, Copies, Outstanding, Phase, RequestId, RequestIdx,
+    RequestState,
 };
 
 impl World {
@@ -41,6 +42,29 @@ impl World {
             };
             assert!(by_start(true).max() < by_start(false).min() || by_start(false).count() == 0);
         }
+    }
+
+    /// Replays the changes of the plan and of the step before it: they give exactly the blocks that
+    /// requests find, each once, and no more than there is room for.
+    pub(super) fn check_block_changes(&mut self) {
+        let changes: Vec<BlockChange> = self.fast.take_block_changes().collect();
+        assert!(changes.len() <= 2 * self.fast.config().num_blocks as usize);
+        for change in changes {
+            let is_new = match change {
+                BlockChange::Known { hash, block, .. } => self.found.insert(hash, block).is_none(),
+                BlockChange::Forgotten { hash } => self.found.remove(&hash).is_some(),
+            };
+            assert!(is_new, "{change:?}");
+            self.seen.forgotten += matches!(change, BlockChange::Forgotten { .. }) as usize;
+            if let BlockChange::Known { hash, parent, .. } = change {
+                // Names are numbered along a sequence, and begin with its family.
+                let place = hash.0 as u64;
+                assert_eq!(parent.map(|parent| parent.0 as u64 + 1), (place > 0).then_some(place));
+            }
+        }
+        assert!(self.found.keys().eq(self.reference.blocks.known()), "{}", self.kind);
+        let blocks: BTreeSet<BlockId> = self.found.values().copied().collect();
+        assert_eq!(blocks.len(), self.found.len(), "one hash a block");
     }
 
     /// Invariants of every plan, for any policy.

@@ -14,7 +14,7 @@ use super::blocks::RefBlocks;
 use crate::brake::Brake;
 use crate::policies::PolicyKind;
 use crate::{
-    BLOCK_TOKENS, BlockHash, Finished, NewRequest, Phase, Plan, Prediction, Preemption,
+    BLOCK_TOKENS, BlockHash, BlockId, Finished, NewRequest, Phase, Plan, Prediction, Preemption,
     PrefillLimit, RequestId, RequestIdx, RequestState, Reserve, Scheduler, SchedulerConfig,
 };
 use trail_platform::rng::Rng;
@@ -27,6 +27,8 @@ struct World {
     reference: Reference,
     /// Names given to the blocks of each request.
     hashes: BTreeMap<u64, u64>,
+    /// Blocks that are found by hash, from the recorded changes.
+    found: BTreeMap<BlockHash, BlockId>,
     step: u64,
     arrivals: u64,
     seen: Seen,
@@ -54,6 +56,8 @@ struct Seen {
     host_hits: usize,
     /// Blocks of transfers that the other side has already.
     not_copied: usize,
+    /// Hashes by which no block is found any more.
+    forgotten: usize,
 }
 
 impl World {
@@ -103,9 +107,10 @@ impl World {
             held_back: 0,
             braked: 0,
         };
-        let fast = Scheduler::new(config, kind.build()).unwrap();
-        let hashes = BTreeMap::new();
-        World { rng, kind, fast, reference, hashes, step: 0, arrivals: 0, seen: Seen::default() }
+        let mut fast = Scheduler::new(config, kind.build()).unwrap();
+        fast.record_block_changes();
+        let (hashes, found, seen) = (BTreeMap::new(), BTreeMap::new(), Seen::default());
+        World { rng, kind, fast, reference, hashes, found, step: 0, arrivals: 0, seen }
     }
 
     fn submit(&mut self) {
@@ -289,6 +294,7 @@ impl World {
         let decisions = Vec::new(); // have a check of their own
         assert_eq!(Plan { decisions, ..self.fast.last_plan().clone() }, self.reference.plan);
         self.check();
+        self.check_block_changes();
         self.check_batch(&before);
         self.check_decisions();
         if busy && self.rng.below(8) == 0 {
@@ -354,11 +360,12 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.accepted += seen.accepted;
         all.host_hits += seen.host_hits;
         all.not_copied += seen.not_copied;
+        all.forgotten += seen.forgotten;
     }
     // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, .. } = all;
     let Seen { taken_again, waits, cached_tokens, shared, accepted, .. } = all;
-    let Seen { host_hits, not_copied, .. } = all;
+    let Seen { host_hits, not_copied, forgotten, .. } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
@@ -368,5 +375,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(cached_tokens > 100_000 && shared > 10_000, "{cached_tokens} {shared}");
         assert!(accepted > 10_000, "{accepted}");
         assert!(host_hits > 1000 && not_copied > 1000, "{host_hits} {not_copied}");
+        assert!(forgotten > 100_000, "{forgotten}");
     }
 }
