@@ -67,13 +67,16 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(1, 0, &tokens[..97], tables[1], false);
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
-    // Starting threads allocates, and may not be complete yet.
-    backend.forward(&prefill, &[]);
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    let before = of_process();
-    for _ in 0..20 {
-        backend.forward(&prefill, &[]);
-        backend.forward(&mixed, &[]);
-    }
-    assert_eq!(of_process() - before, 0);
+    let mut passes = || {
+        let before = of_process();
+        for _ in 0..20 {
+            backend.forward(&prefill, &[]);
+            backend.forward(&mixed, &[]);
+        }
+        of_process() - before
+    };
+    // Starting threads allocates, once, and may take any time on a busy machine.
+    let allocations: Vec<u64> = (0..8).map(|_| passes()).collect();
+    assert!(allocations.contains(&0), "{allocations:?}");
+    assert_eq!(passes(), 0, "after {allocations:?}");
 }
