@@ -123,7 +123,8 @@ impl Loads {
         let loads = self.lock();
         let known = workers.clone().filter_map(|of| loads.get(&of.worker));
         let size = job.size.unwrap_or_else(|| mean(known.clone()));
-        let place = Place { job, size, objective, now, usual: usual_pace(known) };
+        let usual = &|| usual_pace(known.clone());
+        let place = Place { job, size, objective, now, usual };
         let costs = workers.map(|of| place.cost(loads.get(&of.worker), of));
         let better = |a: &(usize, Cost), b: &(usize, Cost)| a.1.partial_cmp(&b.1);
         let best =
@@ -151,16 +152,16 @@ impl Loads {
 }
 
 /// A job of known size, and the measure.
-struct Place {
+struct Place<'a> {
     job: Job,
     size: f32,
     objective: Objective,
     now: Instant,
     /// The pace of a worker without measurements.
-    usual: Pace,
+    usual: &'a dyn Fn() -> Pace,
 }
 
-impl Place {
+impl Place<'_> {
     /// The cost of a candidate with `load`.
     fn cost(&self, load: Option<&Load>, candidate: Candidate) -> Cost {
         let fresh = load.filter(|load| self.now.duration_since(load.received) < STALE);
@@ -180,21 +181,25 @@ impl Place {
     /// or of those behind it, for as long as it runs: that counts too, so that a worker that is
     /// full comes after a free slot.
     fn delay(&self, Load { backlog, report, .. }: &Load, cached_tokens: usize) -> f32 {
-        let Pace { decode_step_s, prefill_token_s } = pace_or(report.pace, self.usual);
+        let Pace { decode_step_s, prefill_token_s } = self.pace(report.pace);
         let has_room = !backlog.is_full() && report.kv_free_blocks >= self.job.blocks;
         let displaced = if has_room { 0.0 } else { self.size.max(1.0) };
         let steps = backlog.wait(self.size, report.order) + displaced;
         let prefill = self.job.prompt_tokens.saturating_sub(cached_tokens) as f32;
         steps * decode_step_s + prefill * prefill_token_s
     }
-}
 
-/// `pace`, and of `usual` what is not measured yet.
-fn pace_or(pace: Pace, usual: Pace) -> Pace {
-    let or = |measured, usual| if measured > 0.0 { measured } else { usual };
-    Pace {
-        decode_step_s: or(pace.decode_step_s, usual.decode_step_s),
-        prefill_token_s: or(pace.prefill_token_s, usual.prefill_token_s),
+    /// `measured`, where it is, and the usual pace.
+    fn pace(&self, measured: Pace) -> Pace {
+        if measured.decode_step_s > 0.0 && measured.prefill_token_s > 0.0 {
+            return measured;
+        }
+        let usual = (self.usual)();
+        let or = |measured, usual| if measured > 0.0 { measured } else { usual };
+        Pace {
+            decode_step_s: or(measured.decode_step_s, usual.decode_step_s),
+            prefill_token_s: or(measured.prefill_token_s, usual.prefill_token_s),
+        }
     }
 }
 
