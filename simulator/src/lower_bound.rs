@@ -142,10 +142,9 @@ impl Needs {
             let own = costs.decode_row + costs.context_token * held;
             let step_s = costs.fixed + own;
             let until_end_s = after_s + 0.5 * step_s;
-            for (sums, work) in [
-                (&mut compute, costs.fixed / f64::from(rows) + own),
-                (&mut memory, held * step_s),
-            ] {
+            for (sums, work) in
+                [(&mut compute, costs.fixed / f64::from(rows) + own), (&mut memory, held * step_s)]
+            {
                 sums[0] += work;
                 sums[1] += work * until_end_s;
             }

@@ -31,8 +31,7 @@ fn one_machine_by_hand() {
 /// A request alone takes its steps and nothing more.
 #[test]
 fn a_request_alone_is_at_its_bound() {
-    let cost =
-        StepCost { fixed: 1e6, decode_row: 2e5, prefill_token: 1e5, context_token: 1000.0 };
+    let cost = StepCost { fixed: 1e6, decode_row: 2e5, prefill_token: 1e5, context_token: 1000.0 };
     let model = StepModel::measured("test", cost, 4096.0);
     let simulation = Simulation::new(SchedulerConfig::default(), model);
     let dataset = Dataset::ALPACA;

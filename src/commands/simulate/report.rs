@@ -73,9 +73,8 @@ impl SimulationReport {
         loads.dedup();
         let line = |load: &&str| {
             let of = self.bounds.iter().filter(|bound| bound.load == **load);
-            let (sum, count) = of.fold((0.0, 0.0), |(sum, count), bound| {
-                (sum + bound.latency_mean_s, count + 1.0)
-            });
+            let (sum, count) = of
+                .fold((0.0, 0.0), |(sum, count), bound| (sum + bound.latency_mean_s, count + 1.0));
             format!("at {load} no policy has a mean latency below {:.2} s\n", sum / count)
         };
         loads.iter().map(line).collect()
