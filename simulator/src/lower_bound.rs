@@ -55,7 +55,7 @@ pub fn lower_bound(simulation: &Simulation, jobs: &[Job]) -> f64 {
         return 0.0;
     }
     let shared = shared_blocks(jobs);
-    let arrivals: f64 = jobs.iter().map(|job| arrival_s(job)).sum();
+    let arrivals: f64 = jobs.iter().map(arrival_s).sum();
     let config = &simulation.scheduler;
     let kv_tokens = f64::from(config.num_blocks) * f64::from(BLOCK_TOKENS);
     let mut best = 0.0_f64;
