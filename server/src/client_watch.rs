@@ -19,7 +19,7 @@ use crate::activity::{Activity, Stage};
 use crate::socket::Socket;
 
 /// Interval of checks for a FIN during a request.
-const CHECK_INTERVAL: Duration = Duration::from_millis(400);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two probes of a client that is half-closed: it may close its socket later.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -121,7 +121,7 @@ impl RowCosts {
     }
 }
 
-/// What a request needs at least.
+/// Least time and work of a request.
 struct Needs {
     /// Time of its steps, alone.
     alone_s: f64,

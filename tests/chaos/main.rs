@@ -162,7 +162,7 @@ fn on_the_cpu() {
 fn on_the_emulator() {
     let seconds = setting("TRAIL_CHAOS_SECONDS", 15) / 3;
     let scale = Scale { clients: 3, max_tokens: 14, flood: 6 };
-    let options = ["--device", "cuda", "--kv-blocks", "6", "--preemption", "swap"];
+    let options = ["--device", "cuda", "--kv-blocks", "5", "--preemption", "swap"];
     let few = ["--max-running", "4", "--max-requests", "8", "--token-budget", "48"];
     let host = ["--host-kv-gib", "1"];
     chaos(&[&options[..], &few, &host].concat(), seconds, &scale, "trail_swaps_out_total");

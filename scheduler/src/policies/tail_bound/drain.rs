@@ -28,8 +28,8 @@ pub(super) struct Drain {
     rows: Recent<1>,
     /// Output tokens of the answers that ended, and their squares.
     lengths: Recent<2>,
-    /// The same over the predictions from their prompts. Where these are poor, those that wait under
-    /// shortest first are long by prediction more than in truth.
+    /// The same over the predictions from their prompts. Where these are poor, requests that wait
+    /// under shortest first are long by prediction more than in truth.
     predictions: Line,
     answers: u32,
 }

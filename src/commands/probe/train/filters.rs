@@ -1,5 +1,5 @@
-//! The choice of a probe's filter by how it schedules: answers that the probe was not trained on, on
-//! the scheduler's virtual clock.
+//! The choice of a probe's filter by how it schedules: answers that the probe was not trained on,
+//! on the scheduler's virtual clock.
 
 use std::ops::ControlFlow;
 
