@@ -75,11 +75,10 @@ fn connect(address: SocketAddr, trusted: &str) -> Option<Secured> {
 fn send(stream: &mut impl Write, path: &str, body: &str) {
     let length = body.len();
     let method = if body.is_empty() { "GET" } else { "POST" };
-    write!(
-        stream,
-        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .expect("sent");
+    let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
+    // In one write: a server that refuses its first bytes closes the connection.
+    let text = format!("{head}Content-Length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes()).expect("sent");
 }
 
 fn long() -> String {
