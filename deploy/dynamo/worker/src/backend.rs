@@ -307,7 +307,7 @@ mod tests {
             block_sink: events.sink(),
             break_after: None,
         });
-        let engine = TokenEngine::Sim(engine.expect("valid sizes"));
+        let engine = TokenEngine::Sim(Box::new(engine.expect("valid sizes")));
         TrailBackend::new("sim".into(), engine, events, Duration::ZERO)
     }
 

@@ -19,7 +19,7 @@ pub enum TokenEngine {
     /// The model runs.
     Real(Box<Engine>),
     /// Only the scheduler runs.
-    Sim(SimEngine),
+    Sim(Box<SimEngine>),
 }
 
 impl TokenEngine {

@@ -72,7 +72,7 @@ fn load(args: &Args) -> anyhow::Result<(TrailBackend, WorkerConfig)> {
     let events = KvEvents::default();
     let engine = match args.engine {
         EngineName::Real => TokenEngine::real(&setup, &args.engine_args, || events.sink())?,
-        EngineName::Sim => TokenEngine::Sim(simulated(args, &setup, &events)?),
+        EngineName::Sim => TokenEngine::Sim(Box::new(simulated(args, &setup, &events)?)),
     };
     let common = args.common.clone();
     let config = WorkerConfig {

@@ -76,9 +76,10 @@ impl Blocks {
 
     /// Records the tokens of the blocks that the rows `start..end` of a request fill.
     pub fn fill(&mut self, (start, end): (u32, u32), sequence: &Sequence, table: &[u32]) {
-        for at in start as usize / BLOCK..end as usize / BLOCK {
+        let (first, end) = (start as usize / BLOCK, end as usize / BLOCK);
+        for (at, &block) in table.iter().enumerate().take(end).skip(first) {
             let tokens = sequence.tokens[at * BLOCK..].first_chunk();
-            self.tokens[table[at] as usize] = *tokens.expect("computed tokens are known");
+            self.tokens[block as usize] = *tokens.expect("computed tokens are known");
         }
     }
 }
