@@ -62,7 +62,7 @@ struct Inputs<'a> {
 impl SamplingInputs for Inputs<'_> {
     fn of(&self, _request: u32) -> SamplingInput<'_> {
         let (prompt, generated) = self.tokens.split_at(self.tokens.len() / 2);
-        SamplingInput { params: self.params, prompt, generated }
+        SamplingInput { params: self.params, prompt, generated, allowed: None }
     }
 }
 

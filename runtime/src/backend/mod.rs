@@ -6,6 +6,7 @@
 //! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] tokens and tapped activations
 //! ([`HiddenSink`], [`RowSink`]) going up.
 
+mod allowed;
 mod batch;
 mod block_sums;
 mod draft;
@@ -18,6 +19,7 @@ mod tap;
 mod tap_stage;
 mod transfers;
 
+pub use allowed::{Allowed, AllowedTokens, TokenMask};
 pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, PENDING, Segment};
 pub use draft::DraftModel;
 pub use fault::Fault;
@@ -50,6 +52,11 @@ pub trait Backend: Send {
     /// True if segments may have draft tokens ([`Segment::drafts`]). A step with some is collected
     /// before the next one is launched, which is planned with its tokens.
     fn takes_drafts(&self) -> bool {
+        false
+    }
+
+    /// True if the sampler keeps to [`SamplingInput::allowed`].
+    fn takes_masks(&self) -> bool {
         false
     }
 

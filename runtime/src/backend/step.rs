@@ -1,9 +1,9 @@
 //! One step as a backend receives it.
 
-use super::{Batch, SamplingParams, TapPlan};
+use super::{AllowedTokens, Batch, SamplingParams, TapPlan};
 
 /// Inputs of the sampler for one request, besides its logits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct SamplingInput<'a> {
     /// The request's parameters; they passed [`crate::sampling::validate()`].
     pub params: &'a SamplingParams,
@@ -12,6 +12,8 @@ pub struct SamplingInput<'a> {
     /// Output token ids that the host knows, for penalties: all but the token of a step in flight,
     /// and the draft tokens of this step.
     pub generated: &'a [u32],
+    /// Tokens that the request may continue with; `None`: all.
+    pub allowed: Option<&'a dyn AllowedTokens>,
 }
 
 /// Access to the sampling inputs of the requests in a batch.
@@ -26,7 +28,7 @@ pub trait SamplingInputs: Sync {
 /// The same parameters for every request, without history: for measurements and tests.
 impl SamplingInputs for SamplingParams {
     fn of(&self, _request: u32) -> SamplingInput<'_> {
-        SamplingInput { params: self, prompt: &[], generated: &[] }
+        SamplingInput { params: self, prompt: &[], generated: &[], allowed: None }
     }
 }
 

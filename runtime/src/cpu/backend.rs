@@ -61,6 +61,10 @@ impl Backend for CpuBackend {
         true
     }
 
+    fn takes_masks(&self) -> bool {
+        true
+    }
+
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
         match self.draft {
             Some(_) => Some(self),

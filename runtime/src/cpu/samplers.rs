@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::backend::{Batch, NonFiniteLogits, Sampled, SamplingInputs};
+use crate::backend::{Allowed, Batch, NonFiniteLogits, Sampled, SamplingInputs};
 use crate::sampling::{History, Sampler};
 
 use super::CpuForward;
@@ -53,8 +53,10 @@ impl Samplers {
             let known = input.generated.len() - after as usize;
             let history = History { prompt: input.prompt, generated: &input.generated[..known] };
             let position = segment.start + segment.len - after;
+            let allowed = input.allowed.map_or(Allowed::Any, |tokens| tokens.after(known));
             let mut sampler = workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
-            let token = sampler.sample(logits, input.params, history, position);
+            let params = input.params;
+            let token = sampler.sample_allowed(logits, params, history, position, &allowed);
             *sampled[row].lock().unwrap_or_else(PoisonError::into_inner) = token;
         });
         let tokens = sampled.iter_mut().take(wanted.len());
@@ -77,7 +79,7 @@ mod tests {
     impl SamplingInputs for Table {
         fn of(&self, request: u32) -> SamplingInput<'_> {
             let params = &self.0[request as usize];
-            SamplingInput { params, prompt: &[1, 2], generated: &[3] }
+            SamplingInput { params, prompt: &[1, 2], generated: &[3], allowed: None }
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use trail_scheduler::{BlockHash, NewRequest};
 
 use super::block_hashes::SequenceHashes;
+use super::constraint::ConstrainedAnswer;
 use super::event::FinishReason;
 use super::event_channel::EventSender;
 use super::queue_permit::QueuePermit;
@@ -33,6 +34,8 @@ pub(super) struct ActiveRequest {
     pub(super) has_kv: bool,
     /// Hashes of its KV blocks; `None` where it shares none.
     pub(super) hashes: Option<SequenceHashes>,
+    /// `None` without a constraint.
+    pub(super) constrained: Option<Arc<ConstrainedAnswer>>,
     pub(super) acceptance: Acceptance,
     /// Refined predictions `(generated, remaining)`, at most one per token.
     pub(super) predictions: Vec<(u32, f32)>,
@@ -63,6 +66,7 @@ impl ActiveRequest {
         mut request: Request,
         new: NewRequest,
         hashes: Option<SequenceHashes>,
+        constrained: Option<Arc<ConstrainedAnswer>>,
         status: Arc<RequestStatus>,
         permit: QueuePermit,
         events: EventSender,
@@ -76,6 +80,7 @@ impl ActiveRequest {
             new,
             has_kv: false,
             hashes,
+            constrained,
             acceptance: Acceptance::default(),
             predictions: Vec::new(),
             predicted_step: 0,
@@ -129,8 +134,9 @@ impl ActiveRequest {
         if let Some(length) = self.request.forced_length {
             return (self.generated() >= length as usize).then_some(FinishReason::Length);
         }
-        let stop = self.request.stop_tokens.contains(&token)
-            || (!self.request.ignore_eos && eos.contains(&token));
+        let ignores_eos = self.request.ignore_eos && self.constrained.is_none();
+        let stop =
+            self.request.stop_tokens.contains(&token) || !ignores_eos && eos.contains(&token);
         if stop {
             Some(FinishReason::Stop)
         } else if self.generated() >= self.request.max_tokens as usize {

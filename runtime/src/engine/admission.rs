@@ -65,6 +65,8 @@ pub enum SubmitError {
     Refused(Refusal),
     /// A sampling parameter is out of range.
     Sampling(String),
+    /// The constraint allows no token, is beyond its limits, or the device keeps to none.
+    Constraint(String),
     /// A prompt token is outside the vocabulary.
     UnknownToken {
         /// The token id.
@@ -116,7 +118,7 @@ impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubmitError::Refused(refusal) => refusal.fmt(f),
-            SubmitError::Sampling(why) => f.write_str(why),
+            SubmitError::Sampling(why) | SubmitError::Constraint(why) => f.write_str(why),
             SubmitError::UnknownToken { id, vocab_size } => {
                 write!(f, "prompt token {id} is not in the vocabulary of {vocab_size} tokens")
             }
@@ -149,6 +151,8 @@ pub(super) struct Admission {
     /// The scheduler's configuration, which it checks again on its own thread.
     pub(super) scheduler: SchedulerConfig,
     pub(super) vocab_size: usize,
+    /// True if the backend keeps to the masks of constraints.
+    pub(super) takes_masks: bool,
 }
 
 impl Admission {
@@ -156,6 +160,11 @@ impl Admission {
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
         self.scheduler.admit(new).map_err(SubmitError::Refused)?;
+        if request.constraint.is_some() && !self.takes_masks {
+            let why = "constraints (JSON, tools, grammars) run on the CPU backend alone: leave them \
+                       out, or serve with --device cpu";
+            return Err(SubmitError::Constraint(why.into()));
+        }
         let max_tokens = request.max_tokens;
         if let Some(length) = request.forced_length.filter(|n| !(1..=max_tokens).contains(n)) {
             return Err(SubmitError::ForcedLength { length, max_tokens });

@@ -12,6 +12,7 @@ use super::block_sink::BlockReporter;
 use super::build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 use super::clock::WallClock;
 use super::config::{BuildError, EngineConfig};
+use super::constraint::MaskWorkers;
 use super::device::ComputeDevice;
 use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
@@ -111,8 +112,12 @@ impl EngineConfig {
         let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
-        let admission =
-            Admission { scheduler: *scheduler.config(), vocab_size: model.config.vocab_size };
+        let admission = Admission {
+            scheduler: *scheduler.config(),
+            vocab_size: model.config.vocab_size,
+            takes_masks: built.backend.takes_masks(),
+        };
+        let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
@@ -125,6 +130,7 @@ impl EngineConfig {
                 model.config.eos_tokens.clone(),
                 (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
                 hasher.clone(),
+                mask_workers.clone(),
                 (queue.clone(), inbox),
                 counters.clone(),
             ),
@@ -156,6 +162,7 @@ impl EngineConfig {
             admission,
             hasher,
             queue,
+            mask_workers,
             counters,
             clock,
             next_id: AtomicU64::new(0),

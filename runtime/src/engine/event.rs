@@ -17,6 +17,8 @@ pub enum FinishReason {
     /// The logits of a step were not finite, so that no token could be sampled: a fault of this
     /// request alone. [`super::NonFiniteLogits`] is the message.
     Error,
+    /// The request's constraint went beyond its limits, or allowed no token.
+    Constraint,
     /// Given up before it started, as the engine was full and all others ranked before it
     /// ([`super::WhenFull::Shed`]).
     Overloaded,
@@ -24,7 +26,7 @@ pub enum FinishReason {
 
 impl FinishReason {
     /// The name used in JSON (`stop`, `length`, `cancelled`, `shutdown`, `failed`, `error`,
-    /// `overloaded`).
+    /// `constraint`, `overloaded`).
     pub fn name(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -33,6 +35,7 @@ impl FinishReason {
             FinishReason::Shutdown => "shutdown",
             FinishReason::Failed => "failed",
             FinishReason::Error => "error",
+            FinishReason::Constraint => "constraint",
             FinishReason::Overloaded => "overloaded",
         }
     }

@@ -10,6 +10,8 @@ pub(super) struct Sampling {
     pub(super) id: u64,
     /// Its draft tokens.
     pub(super) drafts: u32,
+    /// True if the request has a constraint.
+    pub(super) is_constrained: bool,
 }
 
 /// State of a step between its launch and its tokens.
@@ -34,6 +36,11 @@ impl InFlightStep {
     /// Draft tokens in it.
     pub(super) fn drafts(&self) -> u32 {
         self.sampled.iter().map(|sampling| sampling.drafts).sum()
+    }
+
+    /// True if a request in it has a constraint.
+    pub(super) fn is_constrained(&self) -> bool {
+        self.sampled.iter().any(|sampling| sampling.is_constrained)
     }
 
     /// Room for a step of `segments` segments.

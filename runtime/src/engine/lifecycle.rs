@@ -6,13 +6,14 @@ use trail_scheduler::{Finished, LoggedScheduler, RequestIdx};
 
 use super::active::ActiveRequest;
 use super::block_hashes::{BlockHasher, SequenceHashes};
+use super::constraint::MaskWorkers;
 use super::event::FinishReason;
 use super::in_flight::{InFlightStep, Sampling};
 use super::prediction_watch::PredictionWatch;
 use super::stats::{Counters, add};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
-use crate::backend::{BLOCK_TOKENS, Sampled, SamplingInput, SamplingInputs};
+use crate::backend::{AllowedTokens, BLOCK_TOKENS, Sampled, SamplingInput, SamplingInputs};
 
 /// The requests of the engine, from admission to their last event.
 pub(super) struct Lifecycle {
@@ -27,6 +28,7 @@ pub(super) struct Lifecycle {
     watch: Option<PredictionWatch>,
     /// `None` where no KV block is shared.
     hasher: Option<BlockHasher>,
+    mask_workers: Arc<MaskWorkers>,
     queue: Arc<SubmitQueue>,
     inbox: EngineInbox,
     counters: Arc<Counters>,
@@ -41,6 +43,7 @@ impl Lifecycle {
         eos_tokens: Vec<u32>,
         watch: Option<PredictionWatch>,
         hasher: Option<BlockHasher>,
+        mask_workers: Arc<MaskWorkers>,
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
         counters: Arc<Counters>,
     ) -> Lifecycle {
@@ -51,6 +54,7 @@ impl Lifecycle {
             eos_tokens,
             watch,
             hasher,
+            mask_workers,
             queue,
             inbox,
             counters,
@@ -192,7 +196,7 @@ impl Lifecycle {
         results: &[Sampled],
         scheduler: &mut LoggedScheduler,
     ) -> u64 {
-        let &Sampling { idx, id, drafts } = sampling;
+        let &Sampling { idx, id, drafts, .. } = sampling;
         let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
         let Some(active) = active else { return 0 };
         let (mut draft_ids, count) = ([0; BLOCK_TOKENS], drafts as usize);
@@ -205,6 +209,10 @@ impl Lifecycle {
                 self.ended.push((idx, FinishReason::Error));
                 break;
             };
+            if active.constrained.as_ref().is_some_and(|answer| answer.is_faulty()) {
+                self.ended.push((idx, FinishReason::Constraint));
+                break;
+            }
             for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
                 active.events.alternative(id, logprob);
             }
@@ -219,6 +227,9 @@ impl Lifecycle {
             let cancelled = active.status.is_cancelled().then_some(FinishReason::Cancelled);
             let reason = active.ends_with(token.id, &self.eos_tokens).or(cancelled);
             self.ended.extend(reason.map(|reason| (idx, reason)));
+            if let Some(answer) = active.constrained.as_ref().filter(|_| reason.is_none()) {
+                self.mask_workers.take(answer, token.id);
+            }
             if reason.is_some() || draft_ids[..count].get(sent as usize - 1) != Some(&token.id) {
                 break;
             }
@@ -315,6 +326,7 @@ impl SamplingInputs for Lifecycle {
     fn of(&self, request: u32) -> SamplingInput<'_> {
         let active = self.planned(RequestIdx(request));
         let (prompt, generated) = active.tokens.split_at(active.prompt_len);
-        SamplingInput { params: &active.request.sampling, prompt, generated }
+        let allowed = active.constrained.as_deref().map(|answer| answer as &dyn AllowedTokens);
+        SamplingInput { params: &active.request.sampling, prompt, generated, allowed }
     }
 }

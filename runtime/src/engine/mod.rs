@@ -12,6 +12,7 @@ mod block_sink;
 mod build_backend;
 mod clock;
 mod config;
+mod constraint;
 mod device;
 mod event;
 mod event_channel;
@@ -57,6 +58,7 @@ pub use block_sink::{BlockSink, StoredBlock};
 pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
 pub use config::{BuildError, EngineConfig, ProgressReporter, probe_fits};
+pub use constraint::{Constraint, ConstraintFault, Matcher};
 pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
 pub use handle::RequestHandle;
@@ -76,6 +78,7 @@ use crate::model::Model;
 use active::ActiveRequest;
 use admission::Admission;
 use block_hashes::{BlockHasher, SequenceHashes};
+use constraint::{ConstrainedAnswer, MaskWorkers};
 use event_channel::event_channel;
 use queue_permit::QueuePermit;
 use request_status::RequestStatus;
@@ -109,6 +112,7 @@ pub struct Engine {
     /// `None` where no KV block is shared.
     hasher: Option<BlockHasher>,
     queue: Arc<SubmitQueue>,
+    mask_workers: Arc<MaskWorkers>,
     counters: Arc<Counters>,
     clock: Arc<dyn Clock>,
     next_id: AtomicU64,
@@ -127,6 +131,7 @@ impl Engine {
         self.admission.check(&request, &new)?;
         let bytes = ActiveRequest::bytes(&request) as u64;
         let permit = QueuePermit::acquire(self.queue.usage(), bytes)?;
+        let constrained = self.constrained(&request)?;
         let predict = || {
             let prompt = Prompt { ids: request.own_prompt(), hint: request.length_hint };
             let prediction = self.predictor.as_ref()?.predict(&prompt)?;
@@ -150,10 +155,27 @@ impl Engine {
         let is_known = |id: &&u32| (**id as usize) < self.admission.vocab_size;
         let known = request.expected.iter().take_while(is_known).count();
         request.expected.truncate(known);
-        let active = ActiveRequest::new(request, new, hashes, status.clone(), permit, sender);
+        let status_of = status.clone();
+        let active =
+            ActiveRequest::new(request, new, hashes, constrained, status_of, permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
         Ok(RequestHandle { id, initial_prediction, events, status, queue })
+    }
+
+    /// The answer to `request` under its constraint, if any.
+    fn constrained(
+        &self,
+        request: &Request,
+    ) -> Result<Option<Arc<ConstrainedAnswer>>, SubmitError> {
+        let Some(constraint) = &request.constraint else { return Ok(None) };
+        let fault = |why: String| SubmitError::Constraint(why);
+        self.mask_workers.start().map_err(|error| fault(error.to_string()))?;
+        let mut ends = self.model.config.eos_tokens.clone();
+        ends.extend(&request.stop_tokens);
+        let generated = &request.prompt[request.own_prompt().len()..];
+        let answer = ConstrainedAnswer::new(&**constraint, &ends, generated);
+        answer.map(|answer| Some(Arc::new(answer))).map_err(|ConstraintFault(why)| fault(why))
     }
 
     /// True if [`Engine::submit`] takes milliseconds, for a prediction.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trail_scheduler::{NewRequest, RequestId};
 
+use super::constraint::Constraint;
 use crate::backend::SamplingParams;
 
 /// A function that is called after every event of a request.
@@ -24,7 +25,11 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Tokens that end the answer, beside the model's own end-of-sequence tokens.
     pub stop_tokens: Vec<u32>,
-    /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer.
+    /// What the answer may be, in tokens; `None`: anything. Needs a backend with
+    /// [`Backend::takes_masks`](crate::backend::Backend::takes_masks).
+    pub constraint: Option<Arc<dyn Constraint>>,
+    /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer. Has no
+    /// effect with a constraint, which allows them where the answer may end.
     pub ignore_eos: bool,
     /// Exact output length, tokens, at most `max_tokens`: the answer ends there, whatever its
     /// tokens. Hidden from the policies. For experiments.
@@ -58,6 +63,7 @@ impl Request {
             max_tokens,
             sampling: SamplingParams::default(),
             stop_tokens: Vec::new(),
+            constraint: None,
             ignore_eos: false,
             forced_length: None,
             true_length: None,

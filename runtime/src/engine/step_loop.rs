@@ -119,14 +119,14 @@ impl StepLoop {
         })
     }
 
-    /// True if the tokens of the step in flight must be known before the next one is planned.
+    /// True if the tokens of the step in flight must be known before the next one is planned: for
+    /// the masks of constrained requests, or for draft tokens.
     fn waits_for_tokens(&mut self) -> bool {
         let StepLoop { speculation, lifecycle, in_flight, .. } = self;
         let in_flight = &in_flight[(self.step % 2) as usize];
-        let Some(speculation) = speculation.as_mut().filter(|_| self.is_in_flight) else {
-            return false;
-        };
-        speculation.waits(in_flight, lifecycle)
+        self.is_in_flight
+            && (in_flight.is_constrained()
+                || speculation.as_mut().is_some_and(|of| of.waits(in_flight, lifecycle)))
     }
 
     /// Waits for the predictions of the step in flight, at most until the next one must be planned,
@@ -319,7 +319,9 @@ impl StepLoop {
         in_flight.sampled.clear();
         for segment in batch.segments.iter().filter(|segment| segment.logits) {
             let (idx, drafts) = (RequestIdx(segment.request), segment.drafts);
-            in_flight.sampled.push(Sampling { idx, id: lifecycle.planned(idx).id, drafts });
+            let active = lifecycle.planned(idx);
+            let is_constrained = active.constrained.is_some();
+            in_flight.sampled.push(Sampling { idx, id: active.id, drafts, is_constrained });
         }
         self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
         scheduler.advance();

@@ -1,6 +1,6 @@
 //! Sampling of the next token from logits.
 //!
-//! The order is vLLM's: penalties, temperature, min-p, top-k, top-p (over the remaining tokens,
+//! The order is vLLM's: mask, penalties, temperature, min-p, top-k, top-p (over the remaining tokens,
 //! renormalised), draw. The draw is a function of (seed, position), and inverts the cumulative
 //! distribution in order of token id.
 
@@ -19,7 +19,9 @@ mod widest;
 pub use penalty::History;
 pub use validate::validate;
 
-use crate::backend::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams};
+use crate::backend::{
+    Allowed, MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams,
+};
 use penalty::Penalties;
 use softmax::{BLOCK, Scan, Tempering};
 use truncate::Key;
@@ -36,24 +38,27 @@ pub struct Sampler {
     /// Candidates of top-k or top-p.
     candidates: Vec<Key>,
     penalties: Penalties,
+    /// Logits of the tokens that a mask allows, minus infinity for the others.
+    masked: Vec<f32>,
 }
 
 impl Sampler {
-    /// Creates a sampler for `vocab_size` tokens; takes 24 bytes per token.
+    /// Creates a sampler for `vocab_size` tokens; takes 28 bytes per token.
     pub fn new(vocab_size: usize) -> Self {
         Sampler {
             weights: vec![0.0; vocab_size],
             block_sums: vec![0.0; vocab_size.div_ceil(BLOCK)],
             candidates: Vec::with_capacity(vocab_size),
             penalties: Penalties::new(vocab_size),
+            masked: vec![0.0; vocab_size],
         }
     }
 
     /// Samples the token at absolute `position` from its `logits`.
     ///
     /// `params` must have passed [`validate()`]. The reported log-probabilities are the model's
-    /// own: before penalties, temperature and truncation. Tokens at minus infinity, or less likely
-    /// than the best by a factor of 2^126 after temperature, are never drawn.
+    /// own: before mask, penalties, temperature and truncation. Tokens at minus infinity, or less
+    /// likely than the best by a factor of 2^126 after temperature, are never drawn.
     ///
     /// Logits are unchanged on return. NaN or plus infinity among them, or nothing but minus
     /// infinity (single tokens at minus infinity are masked, which is valid), is an error: any
@@ -69,14 +74,55 @@ impl Sampler {
         history: History<'_>,
         position: u32,
     ) -> Sampled {
+        self.sample_allowed(logits, params, history, position, &Allowed::Any)
+    }
+
+    /// As [`Sampler::sample`], a token that is `allowed`. None at all is an error, too.
+    pub fn sample_allowed(
+        &mut self,
+        logits: &mut [f32],
+        params: &SamplingParams,
+        history: History<'_>,
+        position: u32,
+        allowed: &Allowed,
+    ) -> Sampled {
         assert_eq!(logits.len(), self.weights.len(), "logits of a different vocabulary");
         let Scan { max, broken } = softmax::scan(logits);
         if broken || max == f32::NEG_INFINITY {
             return Err(NonFiniteLogits);
         }
+        let (id, weights_sum) = match allowed {
+            Allowed::Any => self.choose(logits, max, params, history, position),
+            Allowed::Only(id) => (*id, None),
+            Allowed::Mask(mask) => {
+                let mut masked = std::mem::take(&mut self.masked);
+                mask.apply(logits, &mut masked);
+                let max = softmax::scan(&masked).max;
+                let (id, _) = self.choose(&mut masked, max, params, history, position);
+                self.masked = masked;
+                if max == f32::NEG_INFINITY {
+                    return Err(NonFiniteLogits);
+                }
+                (id, None)
+            }
+        };
+        let sum = weights_sum.unwrap_or_else(|| softmax::sum_exp(logits, max));
+        Ok(self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs))
+    }
+
+    /// Chooses a token by `logits`, the largest of which is `max`. Returns it, and the sum of
+    /// exp(logit - max) where that was needed.
+    fn choose(
+        &mut self,
+        logits: &mut [f32],
+        max: f32,
+        params: &SamplingParams,
+        history: History<'_>,
+        position: u32,
+    ) -> (u32, Option<f64>) {
         let penalised = self.penalties.apply(logits, params, history);
         let penalised_max = if penalised { softmax::scan(logits).max } else { max };
-        let (id, weights_sum) = if params.temperature < MIN_TEMPERATURE {
+        let chosen = if params.temperature < MIN_TEMPERATURE {
             (softmax::first_at(penalised_max, logits), None)
         } else {
             let tempering = Tempering {
@@ -89,8 +135,7 @@ impl Sampler {
             (self.draw(logits, params, total, position), raw.then_some(total))
         };
         self.penalties.undo(logits);
-        let sum = weights_sum.unwrap_or_else(|| softmax::sum_exp(logits, max));
-        Ok(self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs))
+        chosen
     }
 
     /// Truncates the weights, which sum to `total`, and draws.

@@ -48,9 +48,14 @@ impl DraftBudget {
         self.drafts.resize(plan.rows.len(), 0);
     }
 
-    /// Most draft tokens of `active` in this step, if its `row` decodes. `room`: tokens for which
-    /// its KV blocks have room.
+    /// Most draft tokens of `active` in this step, if its `row` decodes and it has no constraint.
+    /// `room`: tokens for which its KV blocks have room.
     pub(super) fn max_drafts(&self, active: &ActiveRequest, row: &PlanRow, room: u32) -> usize {
+        if active.constrained.is_some() { 0 } else { self.max_forced(active, row, room) }
+    }
+
+    /// Most forced tokens of `active`, as [`DraftBudget::max_drafts`].
+    pub(super) fn max_forced(&self, active: &ActiveRequest, row: &PlanRow, room: u32) -> usize {
         let generated = active.generated();
         let decodes = row.sample && row.len == 1 && generated > 0;
         let remaining = (active.request.max_tokens as usize).saturating_sub(generated + 1);

@@ -97,6 +97,20 @@ pub(super) struct PlannedStep<'a> {
     pub(super) model: Option<&'a mut dyn DraftModel>,
 }
 
+/// Appends the tokens that constraints force, which cannot be wrong. Others are not proposed for
+/// constrained requests, as their masks are not known in advance.
+fn propose_forced(step: &mut PlannedStep<'_>, budget: &mut DraftBudget) {
+    for (at, row) in step.scheduler.last_plan().rows.iter().enumerate() {
+        let active = step.lifecycle.planned_mut(row.idx);
+        let Some(answer) = active.constrained.clone() else { continue };
+        let max = budget.max_forced(active, row, step.scheduler.room(row.idx));
+        if max > 0 {
+            let count = answer.append_forced(max, &mut active.tokens);
+            budget.take(at, count, count as f32);
+        }
+    }
+}
+
 /// The draft tokens of an engine's steps.
 pub(super) struct Speculation {
     proposer: Box<dyn Proposer>,
@@ -140,6 +154,7 @@ impl Speculation {
     /// Appends draft tokens to those of the requests of `step`, whose buffers are reserved.
     pub(super) fn propose(&mut self, mut step: PlannedStep<'_>) {
         self.budget.begin(step.scheduler.last_plan(), step.is_in_flight);
+        propose_forced(&mut step, &mut self.budget);
         self.proposer.propose(&mut step, &mut self.budget);
     }
 

@@ -32,6 +32,8 @@ pub(super) enum Breaks {
     DelaysTap,
     /// Steps of odd numbers have no predictions.
     SkipsTaps,
+    /// Masks of constraints are refused.
+    TakesNoMasks,
 }
 
 /// A step, its plan and batch, and the residual stream.
@@ -181,6 +183,10 @@ impl Backend for Ahead {
 
     fn takes_drafts(&self) -> bool {
         true
+    }
+
+    fn takes_masks(&self) -> bool {
+        !matches!(self.breaks, Some(Breaks::TakesNoMasks))
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {

@@ -5,6 +5,7 @@ mod asynchronous;
 mod block_sink;
 mod breakdown;
 mod churn;
+mod constraint;
 mod delivery;
 mod late;
 mod prefix;

@@ -22,7 +22,7 @@ struct Known<'a> {
 impl SamplingInputs for Known<'_> {
     fn of(&self, _request: u32) -> SamplingInput<'_> {
         let (prompt, generated) = self.tokens.split_at(PROMPT);
-        SamplingInput { params: self.params, prompt, generated }
+        SamplingInput { params: self.params, prompt, generated, allowed: None }
     }
 }
 

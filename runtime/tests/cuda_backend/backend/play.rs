@@ -119,7 +119,7 @@ impl SamplingInputs for Table<'_> {
     fn of(&self, request_index: u32) -> SamplingInput<'_> {
         let live = &self.0[self.1[request_index as usize].expect("a live request")];
         let (prompt, generated) = live.tokens.split_at(live.request.prompt.len());
-        SamplingInput { params: &live.request.sampling, prompt, generated }
+        SamplingInput { params: &live.request.sampling, prompt, generated, allowed: None }
     }
 }
 
