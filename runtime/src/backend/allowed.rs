@@ -26,6 +26,11 @@ impl TokenMask {
         mask
     }
 
+    /// Tokens of the vocabulary.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
     /// The set with the bits `words`: missing words are zero, bits beyond the vocabulary are
     /// ignored.
     pub fn from_words(vocab_size: usize, words: &[u32]) -> TokenMask {

@@ -1,0 +1,182 @@
+//! From a specification to a grammar.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
+use llguidance::{JsonCompileOptions, ParserFactory};
+use serde_json::Value;
+use trail_runtime::model::ModelConfig;
+use trail_runtime::text::Tokenizer;
+
+use crate::grammar::{Grammar, first_line};
+use crate::vocabulary::Vocabulary;
+use crate::{GrammarError, GrammarSpec, gbnf, schema_paths};
+
+/// Largest specification, bytes of its JSON or text. Larger ones take over 200 ms to compile.
+const MAX_BYTES: usize = 256 << 10;
+/// Grammars that are kept for later requests.
+const KEPT: usize = 16;
+/// Work of the lexer's construction and of one mask (llguidance's units: 50,000 and 14,000 a
+/// millisecond), and states of the lexer (1 to 2 KB each): what bounds time and memory.
+const LEXER_FUEL: u64 = 1_000_000;
+const STEP_FUEL: u64 = 200_000;
+const LEXER_STATES: usize = 16_384;
+const GRAMMAR_SIZE: usize = 200_000;
+
+/// Compiles grammars for one model.
+pub struct GrammarCompiler {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    eos: Vec<u32>,
+    /// Made for the first grammar, as it takes up to a second.
+    factory: OnceLock<Result<ParserFactory, GrammarError>>,
+    /// The last ones, newest last.
+    kept: Mutex<Vec<(GrammarSpec, Arc<Grammar>)>>,
+}
+
+impl GrammarCompiler {
+    /// A compiler for the model of `config`, whose tokenizer is `tokenizer`.
+    pub fn new(tokenizer: Arc<Tokenizer>, config: &ModelConfig) -> GrammarCompiler {
+        GrammarCompiler {
+            tokenizer,
+            vocab_size: config.vocab_size,
+            eos: config.eos_tokens.clone(),
+            factory: OnceLock::new(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Compiles `spec`, or finds it among the last ones. Takes from under a millisecond to some
+    /// hundred; the first call up to a second more.
+    ///
+    /// # Errors
+    ///
+    /// It is malformed, allows no answer, has a part that is not supported, or is beyond the
+    /// limits.
+    pub fn compile(&self, spec: &GrammarSpec) -> Result<Arc<Grammar>, GrammarError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|(of, _)| of == spec) {
+            kept[at..].rotate_left(1);
+            return Ok(kept[kept.len() - 1].1.clone());
+        }
+        drop(kept);
+        let grammar = Arc::new(self.compile_new(spec)?);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push((spec.clone(), grammar.clone()));
+        Ok(grammar)
+    }
+
+    fn compile_new(&self, spec: &GrammarSpec) -> Result<Grammar, GrammarError> {
+        check_size(spec)?;
+        let factory = self.factory.get_or_init(|| self.factory()).as_ref().map_err(Clone::clone)?;
+        let explain = |message: String| match spec {
+            GrammarSpec::JsonSchema { schema, .. } => {
+                GrammarError(format!("the JSON schema: {}", schema_paths::locate(schema, &message)))
+            }
+            GrammarSpec::Choice(_) => GrammarError(format!("the choices: {message}")),
+            GrammarSpec::Regex(_) => GrammarError(format!("the regular expression: {message}")),
+            GrammarSpec::Grammar(_) => GrammarError(format!("the grammar: {message}")),
+        };
+        let parser = factory.create_parser(top_level(spec)?);
+        let mut start = llguidance::Matcher::new(parser);
+        // The first mask finds a grammar without an answer, and warms the lexer for all answers.
+        if !start.is_stopped() {
+            let _ = start.compute_mask();
+        }
+        match start.get_error() {
+            Some(error) => Err(explain(first_line(&error))),
+            None => Ok(Grammar::new(start, self.vocab_size, &self.eos)),
+        }
+    }
+
+    fn factory(&self) -> Result<ParserFactory, GrammarError> {
+        if self.eos.is_empty() {
+            let why =
+                "the model has no end-of-sequence token, so that no grammar can end an answer";
+            return Err(GrammarError(why.into()));
+        }
+        let vocabulary = Vocabulary::new(self.tokenizer.clone(), self.vocab_size, &self.eos);
+        let vocabulary: TokEnv = Arc::new(vocabulary);
+        let capabilities = InferenceCapabilities { ff_tokens: true, ..Default::default() };
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&vocabulary, capabilities, &slices)
+            .map_err(|error| GrammarError(first_line(&error.to_string())))?;
+        factory.quiet();
+        let limits = factory.limits_mut();
+        limits.initial_lexer_fuel = LEXER_FUEL;
+        limits.step_lexer_fuel = STEP_FUEL;
+        limits.max_lexer_states = LEXER_STATES;
+        limits.max_grammar_size = GRAMMAR_SIZE;
+        limits.verbose_errors = false;
+        Ok(factory)
+    }
+}
+
+/// `spec` in llguidance's form.
+fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
+    Ok(match spec {
+        GrammarSpec::JsonSchema { schema, compact } => {
+            let mut schema = schema.clone();
+            if *compact && schema.is_object() {
+                let options =
+                    JsonCompileOptions { whitespace_flexible: false, ..Default::default() };
+                options.apply_to(&mut schema);
+            }
+            TopLevelGrammar::from_json_schema(schema)
+        }
+        GrammarSpec::Choice(texts) if texts.is_empty() => {
+            return Err(GrammarError("there is no choice: give at least one text".into()));
+        }
+        GrammarSpec::Choice(texts) => {
+            let texts: Vec<String> = texts.iter().map(|text| literal(text)).collect();
+            TopLevelGrammar::from_regex(&texts.join("|"))
+        }
+        GrammarSpec::Regex(regex) => TopLevelGrammar::from_regex(regex),
+        GrammarSpec::Grammar(text) if gbnf::is_gbnf(text) => {
+            TopLevelGrammar::from_lark(gbnf::to_lark(text)?)
+        }
+        GrammarSpec::Grammar(text) => TopLevelGrammar::from_lark(text.clone()),
+    })
+}
+
+/// A regular expression that matches `text` alone.
+pub(crate) fn literal(text: &str) -> String {
+    let escape = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_string(),
+        false => format!("\\x{{{:x}}}", u32::from(c)),
+    };
+    text.chars().map(escape).collect()
+}
+
+fn check_size(spec: &GrammarSpec) -> Result<(), GrammarError> {
+    let fits = match spec {
+        GrammarSpec::JsonSchema { schema, .. } => json_fits(schema),
+        GrammarSpec::Choice(texts) => texts.iter().map(String::len).sum::<usize>() <= MAX_BYTES,
+        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) => text.len() <= MAX_BYTES,
+    };
+    let why =
+        || GrammarError(format!("it is larger than {} KiB: make it smaller", MAX_BYTES >> 10));
+    fits.then_some(()).ok_or_else(why)
+}
+
+/// True if the JSON of `value` has at most [`MAX_BYTES`].
+fn json_fits(value: &Value) -> bool {
+    struct Room(usize);
+    impl Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    serde_json::to_writer(Room(MAX_BYTES), value).is_ok()
+}

@@ -1,0 +1,243 @@
+//! Answers drawn at random under a grammar, with the bundled model's tokenizer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trail_grammar::{Both, GrammarCompiler, GrammarSpec, TokenRules};
+use trail_platform::Rng;
+use trail_runtime::backend::TokenMask;
+use trail_runtime::engine::Constraint;
+use trail_runtime::model::Model;
+use trail_runtime::text::Tokenizer;
+
+/// Tokens after which an answer is cut.
+const LIMIT: usize = 600;
+
+struct Bench {
+    tokenizer: Arc<Tokenizer>,
+    compiler: GrammarCompiler,
+    eos: Vec<u32>,
+    vocab_size: usize,
+}
+
+fn bench() -> Bench {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/demo");
+    let model = Model::load(&path).unwrap();
+    let tokenizer = Arc::new(Tokenizer::load(&path, model.config.vocab_size).unwrap());
+    let compiler = GrammarCompiler::new(tokenizer.clone(), &model.config);
+    let eos = model.config.eos_tokens.clone();
+    Bench { tokenizer, compiler, eos, vocab_size: model.config.vocab_size }
+}
+
+impl Bench {
+    /// An answer of random allowed tokens; `None` if it was cut.
+    fn draw(&self, constraint: &dyn Constraint, seed: u64) -> Option<String> {
+        let mut random = Rng::new(seed);
+        let mut matcher = constraint.matcher(&self.eos);
+        let mut tokens = Vec::new();
+        while tokens.len() < LIMIT {
+            let before = tokens.len();
+            matcher.force(&mut tokens).unwrap();
+            if let Some(end) = tokens[before..].iter().position(|id| self.eos.contains(id)) {
+                tokens.truncate(before + end);
+                return Some(self.tokenizer.decode(&tokens, true));
+            }
+            let mask = matcher.mask().unwrap();
+            let allowed: Vec<u32> =
+                (0..self.vocab_size as u32).filter(|&id| mask.allows(id)).collect();
+            let ends = allowed.iter().any(|id| self.eos.contains(id));
+            if ends && random.below(3) == 0 {
+                return Some(self.tokenizer.decode(&tokens, true));
+            }
+            let token = allowed[random.below(allowed.len() as u64) as usize];
+            if self.eos.contains(&token) {
+                return Some(self.tokenizer.decode(&tokens, true));
+            }
+            matcher.accept(token).unwrap();
+            tokens.push(token);
+        }
+        None
+    }
+
+    fn error(&self, spec: GrammarSpec) -> String {
+        let result = self.compiler.compile(&spec);
+        let error = result.err().map(|error| error.to_string());
+        error.unwrap_or_else(|| panic!("{spec:?} is compiled"))
+    }
+}
+
+fn schema(schema: Value, compact: bool) -> GrammarSpec {
+    GrammarSpec::JsonSchema { schema, compact }
+}
+
+#[test]
+fn answers_to_a_schema_are_json_of_its_form() {
+    let bench = bench();
+    let person = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+            "tags": {"type": "array", "items": {"enum": ["a", "b", 3, null]}, "maxItems": 3},
+            "born": {"type": "string", "format": "date"},
+        },
+        "required": ["name", "age"],
+        "additionalProperties": false,
+    });
+    for compact in [false, true] {
+        let grammar = bench.compiler.compile(&schema(person.clone(), compact)).unwrap();
+        let mut complete = 0;
+        for seed in 0..40 {
+            let Some(text) = bench.draw(&*grammar, seed) else { continue };
+            complete += 1;
+            let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+            let object = value.as_object().unwrap();
+            assert!(object["name"].as_str().unwrap().chars().count() <= 12, "{text}");
+            assert!((0..=120).contains(&object["age"].as_i64().unwrap()), "{text}");
+            let known = |key: &String| ["name", "age", "tags", "born"].contains(&&**key);
+            assert!(object.keys().all(known), "{text}");
+            if let Some(tags) = object.get("tags") {
+                let tags = tags.as_array().unwrap();
+                let is_tag =
+                    |tag: &Value| [json!("a"), json!("b"), json!(3), json!(null)].contains(tag);
+                assert!(tags.len() <= 3 && tags.iter().all(is_tag), "{text}");
+            }
+            if compact {
+                assert_eq!(serde_json::to_string(&value).unwrap().len(), text.len(), "{text}");
+            }
+        }
+        assert!(complete > 10, "{complete} of 40 were not cut");
+    }
+}
+
+#[test]
+fn answers_are_one_of_the_choices_and_match_the_expression() {
+    let bench = bench();
+    let choices = ["yes", "no", "nothing", "a (b|c)/d.*\n", "日本 \"x\""].map(str::to_owned);
+    let grammar = bench.compiler.compile(&GrammarSpec::Choice(choices.to_vec())).unwrap();
+    let drawn: Vec<String> = (0..60).filter_map(|seed| bench.draw(&*grammar, seed)).collect();
+    assert!(drawn.iter().all(|text| choices.contains(text)), "{drawn:?}");
+    assert!(choices.iter().filter(|&text| drawn.contains(text)).count() >= 4, "{drawn:?}");
+    let regex = GrammarSpec::Regex("[0-9]{3}-[a-f]+/(x|yz)?".into());
+    let grammar = bench.compiler.compile(&regex).unwrap();
+    for seed in 0..30 {
+        let Some(text) = bench.draw(&*grammar, seed) else { continue };
+        let (digits, rest) = text.split_once('-').unwrap();
+        assert!(digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{text}");
+        let (letters, end) = rest.split_once('/').unwrap();
+        assert!(letters.bytes().all(|byte| (b'a'..=b'f').contains(&byte)), "{text}");
+        assert!(["", "x", "yz"].contains(&end), "{text}");
+    }
+}
+
+/// The same language in Lark and in GBNF: sevens in nested brackets.
+#[test]
+fn grammars_are_lark_or_gbnf() {
+    let bench = bench();
+    let lark = "start: value\nvalue: SEVEN | \"[\" (value (\",\" value)*)? \"]\"\nSEVEN: /7/";
+    let gbnf = "root ::= value # a comment\nvalue ::= seven | \"[\" (value (\",\" value)*)? \"]\"\n\
+                seven ::= [7]{1,1}\n";
+    for text in [lark, gbnf] {
+        let grammar = bench.compiler.compile(&GrammarSpec::Grammar(text.into())).unwrap();
+        let drawn: Vec<String> = (0..60).filter_map(|seed| bench.draw(&*grammar, seed)).collect();
+        assert!(drawn.len() > 10);
+        for text in &drawn {
+            assert!(serde_json::from_str::<Value>(text).is_ok(), "{text}");
+            assert!(text.chars().all(|c| "7[],".contains(c)), "{text}");
+        }
+        assert!(drawn.iter().any(|text| text.contains("[[")), "{drawn:?}");
+    }
+}
+
+/// llama.cpp's grammar of JSON, in the main.
+const JSON_GBNF: &str = r#"
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::=
+  "{" ws (
+            string ":" ws value
+    ("," ws string ":" ws value)*
+  )? "}" ws
+array  ::=
+  "[" ws (
+            value
+    ("," ws value)*
+  )? "]" ws
+string ::=
+  "\"" (
+    [^"\\\x7F\x00-\x1F] |
+    "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4})
+  )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws ::= | " " | "\n" [ \t]{0,20}
+"#;
+
+#[test]
+fn the_grammar_of_json_gives_json() {
+    let bench = bench();
+    let grammar = bench.compiler.compile(&GrammarSpec::Grammar(JSON_GBNF.into())).unwrap();
+    let mut complete = 0;
+    for seed in 0..60 {
+        let Some(text) = bench.draw(&*grammar, seed) else { continue };
+        complete += 1;
+        // Text to GBNF and none to serde: half a surrogate pair, numbers beyond f64.
+        if let Err(error) = serde_json::from_str::<Value>(&text) {
+            let error = error.to_string();
+            let is_text = error.contains("surrogate") || error.contains("number out of range");
+            assert!(is_text, "{text}: {error}");
+        }
+    }
+    assert!(complete > 10, "{complete} of 60 were not cut");
+}
+
+#[test]
+fn rules_on_tokens_hold_beside_a_grammar() {
+    let bench = bench();
+    let grammar = bench.compiler.compile(&GrammarSpec::Regex("[a-z ]+".into())).unwrap();
+    let mut rules = TokenRules::none(bench.vocab_size);
+    rules.min_tokens = 20;
+    let allowed: Vec<u32> =
+        (0..bench.vocab_size as u32).filter(|id| id % 2 == 0 || bench.eos.contains(id)).collect();
+    rules.allowed = TokenMask::none(bench.vocab_size);
+    allowed.iter().for_each(|&id| rules.allowed.allow(id));
+    let both = Both(grammar, Arc::new(rules));
+    for seed in 0..20 {
+        let Some(text) = bench.draw(&both, seed) else { continue };
+        assert!(text.len() >= 20 && text.bytes().all(|b| b == b' ' || b.is_ascii_lowercase()));
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_named() {
+    let bench = bench();
+    let not = json!({"type": "object", "properties": {"a": {"not": {"type": "string"}}}});
+    let error = bench.error(schema(not, false));
+    assert!(
+        error.starts_with("the JSON schema: ") && error.contains("/properties/a/not"),
+        "{error}"
+    );
+    let reference = json!({"properties": {"a": {"$ref": "https://example.com/b.json"}}});
+    let error = bench.error(schema(reference, false));
+    assert!(error.contains("example.com"), "{error}");
+    for (spec, part) in [
+        (schema(json!({"type": "strin"}), false), "strin"),
+        (schema(json!({"type": "string", "pattern": "("}), false), "regex"),
+        (schema(json!({"type": "string", "minLength": 3, "maxLength": 2}), false), "nsatisfiable"),
+        (schema(json!({"type": "string", "format": "colour"}), false), "colour"),
+        (schema(json!(7), false), "object or boolean"),
+        (GrammarSpec::Regex("a(".into()), "the regular expression: "),
+        (GrammarSpec::Choice(Vec::new()), "no choice"),
+        (GrammarSpec::Grammar("start: missing".into()), "missing"),
+        (GrammarSpec::Grammar("root ::= x".into()), "no rule 'x'"),
+        (GrammarSpec::Grammar("a ::= \"x\"".into()), "no rule 'root'"),
+        (GrammarSpec::Grammar("root ::= \"x".into()), "line 1"),
+        (GrammarSpec::Grammar("root ::= [z-a]".into()), "empty"),
+        (GrammarSpec::Grammar("root ::= \"a\"{3,2}".into()), "repetition"),
+        (GrammarSpec::Regex("a".repeat(1 << 20)), "256 KiB"),
+    ] {
+        let error = bench.error(spec.clone());
+        assert!(error.contains(part), "{spec:?}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
