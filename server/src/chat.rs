@@ -58,7 +58,7 @@ const UNSUPPORTED: [Field; 3] =
 fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
     body.check_integers()?;
-    Ok((body.read()?, body.read()?))
+    Ok((body.read()?, Options::read(body)?))
 }
 
 /// Reads a request as the handler does, for the fuzz target.

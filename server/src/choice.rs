@@ -278,6 +278,7 @@ impl Choice {
             self.access.fail(reason.name());
             return Err(match reason {
                 FinishReason::Error => ApiError::non_finite(),
+                FinishReason::Constraint => ApiError::constraint(),
                 FinishReason::Overloaded => ApiError::overloaded(),
                 _ => ApiError::interrupted(),
             });

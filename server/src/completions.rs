@@ -44,7 +44,7 @@ const UNSUPPORTED: [Field; 4] = [
 /// Reads the fields of a request.
 fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
-    Ok((body.read()?, body.read()?))
+    Ok((body.read()?, Options::read(body)?))
 }
 
 /// Reads a request as the handler does, for the fuzz target.

@@ -172,6 +172,14 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// 400: the constraint on the answer failed while it was generated.
+    pub(crate) fn constraint() -> Self {
+        ApiError::invalid(
+            "the grammar left no token to go on with, or grew beyond its limits: simplify it, or \
+             relax other rules on tokens",
+        )
+    }
+
     /// 429: the request was given up, as the engine was full and all others ranked before it.
     pub(crate) fn overloaded() -> Self {
         let message = "the queue is full, and the other requests are expected to be shorter: try again \

@@ -21,15 +21,14 @@ use crate::number::Count;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::state::Shared;
+use crate::structured_outputs::ResponseFormat;
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 6] = [
+const UNSUPPORTED: [Field; 4] = [
     ("container", Neutral::Null),
     ("context_management", Neutral::Null),
     ("mcp_servers", Neutral::EmptyList),
-    ("output_config", Neutral::Null),
-    ("output_format", Neutral::Null),
     ("thinking", Neutral::DisabledType),
 ];
 
@@ -40,6 +39,15 @@ struct Fields {
     messages: Vec<Turn>,
     system: Option<OneOrMany<Part>>,
     stop_sequences: Option<Vec<String>>,
+    output_config: Option<OutputConfig>,
+    /// The name of `output_config.format` in earlier versions of the API.
+    output_format: Option<ResponseFormat>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with a format")]
+struct OutputConfig {
+    format: Option<ResponseFormat>,
 }
 
 /// The field that a message needs and its count does not.
@@ -88,12 +96,16 @@ fn read(body: &Body) -> Result<(Vec<ChatMessage>, bool, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
     let mut fields: Fields = body.read()?;
     let stop_sequences = fields.stop_sequences.take();
+    let config = fields.output_config.take().and_then(|config| config.format);
+    let format = config.or(fields.output_format.take()).unwrap_or_default();
+    let options = Options::read(body)?.of_message(stop_sequences);
+    let options = options.in_form(format.form("output_config")?)?;
     if fields.messages.is_empty() {
         let message = "there are no messages: give at least one";
         return Err(ApiError::invalid_field("messages", message));
     }
     let (turns, continues) = fields.turns();
-    Ok((turns, continues, body.read::<Options>()?.of_message(stop_sequences)))
+    Ok((turns, continues, options))
 }
 
 fn conversation(turns: Vec<ChatMessage>, continues: bool, allow_special: bool) -> Conversation {

@@ -6,12 +6,15 @@ use trail_runtime::text::StopMatcher;
 
 use crate::access::Access;
 use crate::api_keys::ApiKey;
+use crate::body::Body;
+use crate::constraint::AnswerRules;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
 use crate::number::{Count, Real, Whole};
 use crate::one_or_many::OneOrMany;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
+use crate::structured_outputs::{AnswerForm, excluding};
 
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;
@@ -54,6 +57,9 @@ pub(crate) struct Options {
     /// predictor reads it.
     #[serde(default)]
     nvext: LengthHint,
+    /// What the answers may be, in other fields of the body.
+    #[serde(skip)]
+    pub rules: AnswerRules,
 }
 
 #[derive(Deserialize, Clone, Debug)]
@@ -65,6 +71,11 @@ struct StreamOptions {
 }
 
 impl Options {
+    /// Reads the options of a request.
+    pub(crate) fn read(body: &Body) -> Result<Options, ApiError> {
+        Ok(Options { rules: AnswerRules::read(body)?, ..body.read()? })
+    }
+
     /// Returns true if a stream ends with a usage chunk.
     pub(crate) fn include_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
@@ -105,6 +116,18 @@ impl Options {
         }
     }
 
+    /// These options with the `form` of the answer in a field of one API alone.
+    pub(crate) fn in_form(mut self, form: Option<AnswerForm>) -> Result<Options, ApiError> {
+        match (&self.rules.form, form) {
+            (Some(other), Some(form)) => Err(excluding(other.field, form.field)),
+            (_, None) => Ok(self),
+            (None, form) => {
+                self.rules.form = form;
+                Ok(self)
+            }
+        }
+    }
+
     pub(crate) fn request(
         &self,
         state: &ServerState,
@@ -137,12 +160,19 @@ impl Options {
             );
             return Err(ApiError::too_long(prompts.field, message));
         }
+        if let (Some(least), Some(most)) = (self.rules.tokens.min_tokens, asked)
+            && least.get() > most
+        {
+            let message = format!("'min_tokens' must be at most {}", self.max_tokens_field());
+            return Err(ApiError::invalid_field("min_tokens", message));
+        }
         let default = prompts.default_max_tokens.map_or(room, |tokens| room.min(tokens as usize));
         Ok(Request {
             sampling,
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
-            ignore_eos: self.ignore_eos.unwrap_or(false),
+            // A grammar allows the end where it is complete.
+            ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
@@ -214,6 +244,7 @@ impl Options {
             presence_penalty: or(self.presence_penalty, default.presence_penalty),
             frequency_penalty: or(self.frequency_penalty, default.frequency_penalty),
             seed,
+            logit_bias: Vec::new(),
             top_logprobs: prompts.top_logprobs.unwrap_or(0),
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Echoed {
     pub metadata: BTreeMap<String, String>,
     /// The response is kept for later requests.
     pub store: bool,
+    /// The form of the answer.
+    pub format: Value,
 }
 
 /// A response in progress, and its place in the store.
@@ -62,8 +64,14 @@ impl Outcome {
 
     /// The object with `status` and `output`.
     fn object(&self, status: &str, output: Value, usage: Value) -> Value {
-        let Echoed { instructions, max_output_tokens, previous_response_id, metadata, store } =
-            &self.echoed;
+        let Echoed {
+            instructions,
+            max_output_tokens,
+            previous_response_id,
+            metadata,
+            store,
+            format,
+        } = &self.echoed;
         json!({
             "id": self.id,
             "object": "response",
@@ -84,7 +92,7 @@ impl Outcome {
             "service_tier": "default",
             "store": store,
             "temperature": decimal(self.sampling.temperature),
-            "text": { "format": { "type": "text" } },
+            "text": { "format": format },
             "tool_choice": "auto",
             "tools": [],
             "top_logprobs": 0,

@@ -23,6 +23,7 @@ use crate::options::Options;
 use crate::response_events::ResponseEvents;
 use crate::response_object::{Echoed, Outcome};
 use crate::state::Shared;
+use crate::structured_outputs::ResponseFormat;
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of this endpoint that would change the answer and are not supported.
@@ -47,8 +48,7 @@ struct Fields {
     store: Option<bool>,
     metadata: Option<BTreeMap<String, String>>,
     include: Option<Vec<String>>,
-    #[serde(rename = "text")]
-    _text: Option<TextFormat>,
+    text: Option<TextFormat>,
     #[serde(rename = "truncation")]
     _truncation: Option<Truncation>,
 }
@@ -73,8 +73,7 @@ enum ItemKind {
 #[derive(Deserialize)]
 #[serde(expecting = "an object with a format")]
 struct TextFormat {
-    #[serde(rename = "format")]
-    _format: Option<Format>,
+    format: Option<ResponseFormat>,
     #[serde(rename = "verbosity")]
     _verbosity: Option<Verbosity>,
 }
@@ -84,19 +83,6 @@ struct TextFormat {
 #[serde(rename_all = "snake_case")]
 enum Verbosity {
     Medium,
-}
-
-#[derive(Deserialize)]
-#[serde(expecting = "an object with a type")]
-struct Format {
-    #[serde(rename = "type")]
-    _kind: FormatKind,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum FormatKind {
-    Text,
 }
 
 #[derive(Deserialize)]
@@ -130,7 +116,10 @@ fn read(body: &Body) -> Result<Request, ApiError> {
         OneOrMany::One(text) => vec![ChatMessage::new("user", text)],
         OneOrMany::Many(items) => items.into_iter().map(turn).collect(),
     };
-    let options = body.read::<Options>()?.of_response(fields.max_output_tokens);
+    let options = Options::read(body)?.of_response(fields.max_output_tokens);
+    let format = fields.text.and_then(|text| text.format).unwrap_or_default();
+    let echoed_format = format.echoed();
+    let options = options.in_form(format.form("text.format")?)?;
     let store = fields.store.unwrap_or(true);
     let echoed = Echoed {
         instructions: fields.instructions,
@@ -138,6 +127,7 @@ fn read(body: &Body) -> Result<Request, ApiError> {
         previous_response_id: fields.previous_response_id,
         metadata,
         store,
+        format: echoed_format,
     };
     Ok(Request { turns, store, echoed, options })
 }

@@ -8,6 +8,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use trail_cli::{Error, Setup};
+use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
@@ -41,6 +42,8 @@ pub(crate) struct ServerState {
     pub engine: Engine,
     /// Tokenizer of the model.
     pub tokenizer: Arc<Tokenizer>,
+    /// Compiles the grammars of requests.
+    pub grammars: GrammarCompiler,
     /// Chat template of the model.
     pub template: ChatTemplate,
     /// Sampling parameters of a request that names none.
@@ -100,6 +103,7 @@ impl ServerState {
         Ok(ServerState {
             created: unix_time(),
             sampling: setup.load_sampling_defaults()?,
+            grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
             tokenizer,
             template: setup.template,
             names: match options.model_names.is_empty() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trail_cli::{TextOptions, random};
-use trail_runtime::engine::{Request, SubmitError};
+use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 
 use crate::access::Access;
 use crate::body_permit::{BodyPermit, HasLeft};
@@ -18,7 +18,8 @@ pub(crate) const MAX_CHOICES: usize = 128;
 
 impl Options {
     /// Submits one engine request for each choice: all, or none if one is rejected. Predictions
-    /// that take long are made where texts are tokenized, under the same bounds.
+    /// that take long are made, and grammars compiled, where texts are tokenized, under the same
+    /// bounds.
     pub(crate) async fn submit(
         &self,
         state: &Arc<ServerState>,
@@ -26,7 +27,7 @@ impl Options {
         prompts: Prompts,
         permit: BodyPermit,
     ) -> Result<Vec<Choice>, ApiError> {
-        if !state.engine.predicts_slowly() {
+        if !state.engine.predicts_slowly() && !self.rules.has_grammar() {
             return self.submit_all(state, access, &prompts, &|| false);
         }
         let (options, state, access) = (self.clone(), state.clone(), access.clone());
@@ -50,13 +51,19 @@ impl Options {
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
+        let vocab_size = state.engine.model().config.vocab_size;
+        let bias = self.rules.tokens.logit_bias(vocab_size)?;
+        let rules = &self.rules;
+        let constraint = rules.constraint(&state.grammars, &state.tokenizer, vocab_size)?;
         access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
             let seed = seed_of_answer(seed, (index % n) as u64);
             let sampling = self.sampling(&state.sampling, prompts, seed);
+            let sampling = SamplingParams { logit_bias: bias.clone(), ..sampling };
             let request = self.request(state, access, prompts, index / n, sampling)?;
-            let request = Request { initial_prediction, ..request };
+            let constraint = constraint.clone();
+            let request = Request { initial_prediction, constraint, ..request };
             Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)
                 .map_err(|error| self.refusal(prompts, error))
         };
@@ -100,6 +107,10 @@ impl Options {
     /// The engine's refusal, in the endpoint's names of fields.
     fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
         match error {
+            SubmitError::Constraint(why) => match &self.rules.form {
+                Some(form) => ApiError::invalid_field(form.field, why),
+                None => ApiError::invalid(why),
+            },
             SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
                 ApiError::invalid_field(prompts.top_logprobs_field, why)
             }

@@ -30,8 +30,6 @@ pub(crate) enum Neutral {
     EmptyMap,
     /// `["text"]`.
     TextList,
-    /// `{"type": "text"}`.
-    TextType,
     /// `{"type": "disabled"}`.
     DisabledType,
     /// `"none"`, or `"auto"`, as there are no tools.
@@ -42,11 +40,9 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 63] = [
+const FIELDS: [Field; 47] = [
     ("adapter", Neutral::Null),
-    ("allowed_token_ids", Neutral::Null),
     ("audio", Neutral::Null),
-    ("bad_words", Neutral::EmptyList),
     ("best_of", Neutral::One),
     ("chat_template", Neutral::Null),
     ("chat_template_kwargs", Neutral::EmptyMap),
@@ -54,26 +50,15 @@ const FIELDS: [Field; 63] = [
     ("documents", Neutral::EmptyList),
     ("dry_multiplier", Neutral::Zero),
     ("dynatemp_range", Neutral::Zero),
-    ("ebnf", Neutral::Null),
     ("enable_thinking", Neutral::Null),
     ("function_call", Neutral::NoTool),
     ("functions", Neutral::EmptyList),
-    ("grammar", Neutral::EmptyText),
-    ("guided_choice", Neutral::Null),
-    ("guided_decoding_backend", Neutral::Null),
-    ("guided_grammar", Neutral::Null),
-    ("guided_json", Neutral::Null),
-    ("guided_json_object", Neutral::False),
-    ("guided_regex", Neutral::Null),
     ("guided_whitespace_pattern", Neutral::Null),
-    ("json_schema", Neutral::Null),
     ("kv_transfer_params", Neutral::Null),
     ("length_penalty", Neutral::One),
-    ("logit_bias", Neutral::EmptyMap),
     ("logits_processors", Neutral::EmptyList),
     ("lora", Neutral::EmptyList),
     ("lora_path", Neutral::Null),
-    ("min_tokens", Neutral::Zero),
     ("mirostat", Neutral::Zero),
     ("mm_processor_kwargs", Neutral::EmptyMap),
     ("modalities", Neutral::TextList),
@@ -85,15 +70,12 @@ const FIELDS: [Field; 63] = [
     ("prompt_logprobs", Neutral::Null),
     ("reasoning", Neutral::Null),
     ("reasoning_effort", Neutral::Null),
-    ("regex", Neutral::Null),
     ("repeat_penalty", Neutral::One),
-    ("response_format", Neutral::TextType),
     ("return_tokens_as_token_ids", Neutral::False),
     ("samplers", Neutral::Null),
     ("session_params", Neutral::Null),
     ("stop_regex", Neutral::Null),
     ("structural_tag", Neutral::Null),
-    ("structured_outputs", Neutral::Null),
     ("suffix", Neutral::EmptyText),
     ("thinking", Neutral::Null),
     ("tool_choice", Neutral::NoTool),
@@ -172,7 +154,6 @@ enum Shape {
     EmptyList,
     TextList,
     EmptyMap,
-    TextType,
     /// `"disabled"`.
     Disabled,
     DisabledType,
@@ -191,7 +172,6 @@ impl Shape {
             Neutral::EmptyList => Shape::EmptyList,
             Neutral::EmptyMap => Shape::EmptyMap,
             Neutral::TextList => Shape::TextList,
-            Neutral::TextType => Shape::TextType,
             Neutral::DisabledType => Shape::DisabledType,
             Neutral::NoTool => Shape::NoTool,
         };
@@ -259,7 +239,6 @@ impl<'de> Visitor<'de> for ShapeVisitor {
             let value = map.next_value::<Shape>()?;
             let is_type = shape == Shape::EmptyMap && name == "type";
             shape = match value {
-                Shape::Text if is_type => Shape::TextType,
                 Shape::Disabled if is_type => Shape::DisabledType,
                 _ => Shape::Other,
             };
@@ -287,10 +266,9 @@ mod tests {
 
     #[test]
     fn fields_that_ask_for_nothing_pass() {
-        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "logit_bias": {}, "user": "me",
-            "suffix": null, "response_format": {"type": "text"}, "modalities": ["text"],
-            "tool_choice": "none", "function_call": "auto", "min_tokens": 0, "grammar": "",
-            "structured_outputs": null, "length_penalty": 1.0, "junk": [{"a": [1, "x"]}]}"#;
+        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "mirostat": 0, "user": "me",
+            "suffix": null, "modalities": ["text"], "tool_choice": "none",
+            "function_call": "auto", "vllm_xargs": {}, "length_penalty": 1.0, "junk": [{"a": [1, "x"]}]}"#;
         assert_eq!(refused(neutral), None);
         for (name, _) in FIELDS {
             assert_eq!(refused(&format!(r#"{{"{name}": null}}"#)), None);
@@ -309,15 +287,13 @@ mod tests {
             (r#"{"echo": true}"#, "echo"),
             (r#"{"echo": 1}"#, "echo"),
             (r#"{"echo": 0}"#, "echo"),
-            (r#"{"logit_bias": 1}"#, "logit_bias"),
-            (r#"{"logit_bias": []}"#, "logit_bias"),
+            (r#"{"vllm_xargs": 1}"#, "vllm_xargs"),
+            (r#"{"vllm_xargs": []}"#, "vllm_xargs"),
             (r#"{"tools": ["text"]}"#, "tools"),
             (r#"{"tools": {}}"#, "tools"),
             (r#"{"modalities": ["text", "audio"]}"#, "modalities"),
-            (r#"{"response_format": {"type": "json_object"}}"#, "response_format"),
-            (r#"{"response_format": {"type": "text", "x": 1}}"#, "response_format"),
             (r#"{"tool_choice": "required"}"#, "tool_choice"),
-            (r#"{"min_tokens": 15}"#, "min_tokens"),
+            (r#"{"mirostat": 15}"#, "mirostat"),
             (r#"{"to\u006fls": [{}]}"#, "tools"),
         ] {
             assert_eq!(refused(body).as_deref(), Some(name), "{body}");

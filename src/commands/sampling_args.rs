@@ -72,6 +72,7 @@ impl SamplingArgs {
     /// `default` where none is given.
     pub fn request(&self, default: &SamplingParams, prompt: Vec<u32>, max_tokens: u32) -> Request {
         let sampling = SamplingParams {
+            logit_bias: Vec::new(),
             temperature: self.temperature.unwrap_or(default.temperature),
             top_k: self.top_k.unwrap_or(default.top_k),
             top_p: self.top_p.unwrap_or(default.top_p),

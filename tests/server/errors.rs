@@ -50,7 +50,7 @@ fn bad_fields_are_refused_by_name() {
         (COMPLETIONS, json!({ "prompt": "a", "echo": 1 }), "echo"),
         (COMPLETIONS, json!({ "prompt": "a", "echo": true, "logprobs": 1 }), "echo"),
         (COMPLETIONS, json!({ "prompt": "a", "logit_bias": 1 }), "logit_bias"),
-        (COMPLETIONS, json!({ "prompt": "a", "min_tokens": 15 }), "min_tokens"),
+        (COMPLETIONS, json!({ "prompt": "a", "min_tokens": -1 }), "min_tokens"),
         (
             COMPLETIONS,
             json!({ "prompt": "a", "add_generation_prompt": true }),
@@ -63,7 +63,7 @@ fn bad_fields_are_refused_by_name() {
         (CHAT, json!({ "messages": user, "tools": [{}] }), "tools"),
         (CHAT, json!({ "messages": user, "tools": ["text"] }), "tools"),
         (CHAT, json!({ "messages": user, "tool_choice": "required" }), "tool_choice"),
-        (CHAT, json!({ "messages": user, "guided_choice": ["a"] }), "guided_choice"),
+        (CHAT, json!({ "messages": user, "structural_tag": {} }), "structural_tag"),
         (CHAT, json!({ "messages": user, "prompt_logprobs": 0 }), "prompt_logprobs"),
         (CHAT, json!({ "messages": user, "echo": true }), "echo"),
         (CHAT, json!({ "messages": user, "skip_special_tokens": 1 }), "skip_special_tokens"),

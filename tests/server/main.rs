@@ -16,6 +16,7 @@ mod messages;
 mod operation;
 mod responses;
 mod reuse;
+mod structured;
 mod text;
 mod timeouts;
 mod transport;

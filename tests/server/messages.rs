@@ -146,7 +146,7 @@ fn errors_have_anthropics_form() {
         ("thinking", json!({ "type": "enabled" }), "'thinking' is not supported"),
         ("messages", system, "'messages[0].role': unknown value `system`"),
         ("messages", json!([]), "no messages"),
-        ("output_config", json!({ "effort": "low" }), "'output_config' is not supported"),
+        ("output_config", json!({ "effort": "low" }), "unknown field `effort`"),
     ] {
         let refused = post(&server, MESSAGES, "sk-a", &with(field, value));
         assert_error(&refused, 400, "invalid_request_error", says);

@@ -159,7 +159,7 @@ fn items_and_fields_that_are_not_supported_are_refused_by_name() {
         ("input", json!(null), "input"),
         ("tools", json!([{ "type": "web_search" }]), "'tools' is not supported"),
         ("background", json!(true), "'background' is not supported"),
-        ("text", json!({ "format": { "type": "json_object" } }), "'text.format.type'"),
+        ("text", json!({ "format": { "type": "xml" } }), "'text.format.type'"),
         ("text", json!("plain"), "'text': expected an object with a format"),
         ("text", json!({ "format": 5 }), "'text.format': expected an object with a type"),
         ("text", json!({ "format": { "type": 5 } }), "'text.format.type': expected a string"),

@@ -25,7 +25,7 @@ pub use draft::DraftModel;
 pub use fault::Fault;
 pub use progress::Progress;
 pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
-pub use sampling_params::SamplingParams;
+pub use sampling_params::{MAX_LOGIT_BIAS, SamplingParams};
 pub use step::{SamplingInput, SamplingInputs, Step};
 pub use tap::{HiddenSink, PromptRun, RequestKey, RowSink, TapPlan, TapRow};
 pub use tap_stage::TapStage;

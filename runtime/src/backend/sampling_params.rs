@@ -1,5 +1,8 @@
 //! Sampling parameters of a request.
 
+/// Most entries of [`SamplingParams::logit_bias`].
+pub const MAX_LOGIT_BIAS: usize = 1024;
+
 /// Parameters of sampling, one set per request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -17,6 +20,9 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Subtracted per occurrence from the logit of each token already generated; 0 is off.
     pub frequency_penalty: f32,
+    /// Token ids, each once and in the vocabulary, with what is added to their logits: at most
+    /// [`MAX_LOGIT_BIAS`].
+    pub logit_bias: Vec<(u32, f32)>,
     /// Random key of the request: the token at position p depends on (seed, p) and the logits
     /// alone.
     pub seed: u64,
@@ -35,6 +41,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
             seed: 0,
             top_logprobs: 0,
         }

@@ -134,9 +134,8 @@ impl ActiveRequest {
         if let Some(length) = self.request.forced_length {
             return (self.generated() >= length as usize).then_some(FinishReason::Length);
         }
-        let ignores_eos = self.request.ignore_eos && self.constrained.is_none();
-        let stop =
-            self.request.stop_tokens.contains(&token) || !ignores_eos && eos.contains(&token);
+        let stop = self.request.stop_tokens.contains(&token)
+            || !self.request.ignore_eos && eos.contains(&token);
         if stop {
             Some(FinishReason::Stop)
         } else if self.generated() >= self.request.max_tokens as usize {

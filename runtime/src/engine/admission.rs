@@ -160,8 +160,9 @@ impl Admission {
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
         self.scheduler.admit(new).map_err(SubmitError::Refused)?;
-        if request.constraint.is_some() && !self.takes_masks {
-            let why = "constraints (JSON, tools, grammars) run on the CPU backend alone: leave them \
+        let is_edited = request.constraint.is_some() || !request.sampling.logit_bias.is_empty();
+        if is_edited && !self.takes_masks {
+            let why = "constraints and logit_bias are kept by the CPU backend alone: leave them \
                        out, or serve with --device cpu";
             return Err(SubmitError::Constraint(why.into()));
         }
@@ -170,6 +171,11 @@ impl Admission {
             return Err(SubmitError::ForcedLength { length, max_tokens });
         }
         let vocab_size = self.vocab_size;
+        let mut biased = request.sampling.logit_bias.iter();
+        if let Some((id, _)) = biased.find(|(id, _)| *id as usize >= vocab_size) {
+            let why = format!("logit_bias names token {id}, the vocabulary has {vocab_size}");
+            return Err(SubmitError::Sampling(why));
+        }
         match request.prompt.iter().find(|&&id| id as usize >= vocab_size) {
             Some(&id) => Err(SubmitError::UnknownToken { id, vocab_size }),
             None => Ok(()),

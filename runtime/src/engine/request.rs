@@ -28,8 +28,8 @@ pub struct Request {
     /// What the answer may be, in tokens; `None`: anything. Needs a backend with
     /// [`Backend::takes_masks`](crate::backend::Backend::takes_masks).
     pub constraint: Option<Arc<dyn Constraint>>,
-    /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer. Has no
-    /// effect with a constraint, which allows them where the answer may end.
+    /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer. An
+    /// answer that a constraint has completed goes on with end tokens alone.
     pub ignore_eos: bool,
     /// Exact output length, tokens, at most `max_tokens`: the answer ends there, whatever its
     /// tokens. Hidden from the policies. For experiments.

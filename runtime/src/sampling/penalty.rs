@@ -1,6 +1,6 @@
 //! Penalties for tokens of prompt and output, and their removal after sampling.
 
-use crate::backend::SamplingParams;
+use crate::backend::{MAX_LOGIT_BIAS, SamplingParams};
 
 /// Token ids of a request so far. Ids outside the vocabulary are ignored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,20 +25,27 @@ pub(super) struct Penalties {
 
 impl Penalties {
     pub(super) fn new(vocab_size: usize) -> Self {
-        Penalties { counts: vec![0; vocab_size], changed: Vec::with_capacity(vocab_size) }
+        // A biased token can be penalised, too.
+        let changed = Vec::with_capacity(vocab_size + MAX_LOGIT_BIAS);
+        Penalties { counts: vec![0; vocab_size], changed }
     }
 
-    /// Applies the penalties of `params` to `logits`; returns true if any logit was changed.
+    /// Applies bias and penalties of `params` to `logits`; returns true if any logit was changed.
     ///
-    /// As in vLLM: repetition over prompt and output, then frequency and presence over the output.
+    /// As in vLLM: bias, then repetition over prompt and output, then frequency and presence over the output.
     pub(super) fn apply(
         &mut self,
         logits: &mut [f32],
         params: &SamplingParams,
         history: History<'_>,
     ) -> bool {
+        for &(id, bias) in &params.logit_bias {
+            let logit = &mut logits[id as usize];
+            self.changed.push((id, *logit));
+            *logit = biased(*logit, bias);
+        }
         if !params.has_penalties() {
-            return false;
+            return !self.changed.is_empty();
         }
         let repetition = params.repetition_penalty != 1.0;
         let prompt = if repetition { history.prompt } else { &[] };
@@ -57,7 +64,8 @@ impl Penalties {
 
     /// Restores every changed logit, bit for bit.
     pub(super) fn undo(&mut self, logits: &mut [f32]) {
-        for (id, logit) in self.changed.drain(..) {
+        // Backwards, as a logit can have changed twice.
+        for (id, logit) in self.changed.drain(..).rev() {
             logits[id as usize] = logit;
         }
     }
@@ -74,6 +82,14 @@ impl Penalties {
             }
         }
     }
+}
+
+fn biased(logit: f32, bias: f32) -> f32 {
+    if logit == f32::NEG_INFINITY {
+        return logit;
+    }
+    // A finite logit must stay finite.
+    (logit + bias).clamp(f32::MIN, f32::MAX)
 }
 
 /// Penalised logit of a token that occurs `count` times in the output.
@@ -109,6 +125,28 @@ mod tests {
         penalties.undo(&mut logits);
         assert_eq!(logits, raw);
         assert!(penalties.counts.iter().all(|&count| count == 0) && penalties.changed.is_empty());
+    }
+
+    #[test]
+    fn bias_comes_before_penalties_and_is_undone() {
+        let mut penalties = Penalties::new(4);
+        let params = SamplingParams {
+            logit_bias: vec![(1, 3.0), (2, -100.0), (3, 7.0)],
+            repetition_penalty: 2.0,
+            ..Default::default()
+        };
+        let raw = [1.0, 1.0, f32::MIN, f32::NEG_INFINITY];
+        let mut logits = raw;
+        let history = History { prompt: &[0, 1], generated: &[] };
+        assert!(penalties.apply(&mut logits, &params, history));
+        assert_eq!(logits, [0.5, 2.0, f32::MIN, f32::NEG_INFINITY]);
+        penalties.undo(&mut logits);
+        assert_eq!(logits, raw);
+        let params = SamplingParams { repetition_penalty: 1.0, ..params };
+        assert!(penalties.apply(&mut logits, &params, history));
+        assert_eq!(logits, [1.0, 4.0, f32::MIN, f32::NEG_INFINITY]);
+        penalties.undo(&mut logits);
+        assert_eq!(logits, raw);
     }
 
     #[test]

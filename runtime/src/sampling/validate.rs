@@ -1,6 +1,6 @@
 //! Validation of sampling parameters.
 
-use crate::backend::{MAX_TOP_LOGPROBS, SamplingParams};
+use crate::backend::{MAX_LOGIT_BIAS, MAX_TOP_LOGPROBS, SamplingParams};
 
 /// Maximum temperature: above it any model's distribution is nearly uniform.
 const MAX_TEMPERATURE: f32 = 100.0;
@@ -28,6 +28,16 @@ pub fn validate(params: &SamplingParams) -> Result<(), String> {
             "top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {}",
             params.top_logprobs
         ));
+    }
+    let bias = &params.logit_bias;
+    if bias.len() > MAX_LOGIT_BIAS {
+        return Err(format!(
+            "logit_bias must have at most {MAX_LOGIT_BIAS} entries, not {}",
+            bias.len()
+        ));
+    }
+    if let Some((id, _)) = bias.iter().find(|(_, bias)| !bias.is_finite()) {
+        return Err(format!("logit_bias of token {id} must be finite"));
     }
     Ok(())
 }
@@ -89,6 +99,12 @@ mod tests {
             message(|p| p.frequency_penalty = f32::NAN),
             "frequency_penalty must be between -2 and 2, not NaN"
         );
+        assert_eq!(
+            message(|p| p.logit_bias = vec![(7, f32::NAN)]),
+            "logit_bias of token 7 must be finite"
+        );
+        let many = message(|p| p.logit_bias = vec![(7, 0.0); 1025]);
+        assert_eq!(many, "logit_bias must have at most 1024 entries, not 1025");
         assert_eq!(
             message(|p| p.top_logprobs = 21),
             "top_logprobs must be between 0 and 20, not 21"
