@@ -107,37 +107,37 @@ fn a_form_is_kept_by_chats_messages_and_responses_streamed_or_not() {
 #[test]
 fn rules_on_single_tokens_are_kept() {
     let server = Server::start(&["--speculate", "off"]);
-    let body = asked(json!({ "seed": 5, "return_token_ids": true }));
-    let ids = |fields: Value| -> Vec<u64> {
-        let mut body = body.clone();
+    let answer = |fields: Value| -> (Vec<u64>, String) {
+        let mut body = json!({ "messages": [{ "role": "user", "content": "Tell me a story." }],
+            "max_tokens": 400, "seed": 5, "return_token_ids": true });
         for (name, value) in fields.as_object().expect("fields") {
             body[name] = value.clone();
         }
-        let answer = server.post(COMPLETIONS, &body);
-        let ids = answer["choices"][0]["token_ids"].as_array().expect("ids");
-        ids.iter().map(|id| id.as_u64().expect("an id")).collect()
+        let answer = server.post(CHAT, &body);
+        let choice = &answer["choices"][0];
+        let ids = choice["token_ids"].as_array().expect("ids").iter();
+        let text = choice["message"]["content"].as_str().expect("text");
+        (ids.map(|id| id.as_u64().expect("an id")).collect(), text.to_owned())
     };
-    let plain = ids(json!({}));
+    let (plain, text) = answer(json!({}));
     assert!((5..300).contains(&plain.len()), "{plain:?}");
-    let longer = ids(json!({ "min_tokens": plain.len() + 20 }));
+    let (longer, _) = answer(json!({ "min_tokens": plain.len() + 20 }));
     assert!(longer.len() >= plain.len() + 20 && longer.starts_with(&plain[..plain.len() - 1]));
     let banned = plain[3];
+    let others: Vec<u64> = (0..1024).filter(|&id| id != banned).collect();
     for fields in [
         json!({ "logit_bias": { banned.to_string(): -100 } }),
-        json!({ "allowed_token_ids": (0..1024).filter(|id| *id != banned).collect::<Vec<_>>() }),
+        json!({ "allowed_token_ids": others }),
     ] {
-        let others = ids(fields);
+        let (others, _) = answer(fields);
         assert!(!others.contains(&banned), "{others:?}");
         let same = plain.iter().position(|&id| id == banned).expect("it is there");
         assert_eq!(others[..same], plain[..same]);
     }
-    let favoured = ids(json!({ "logit_bias": { "77": 100 }, "max_tokens": 9 }));
+    let (favoured, _) = answer(json!({ "logit_bias": { "77": 100 }, "max_tokens": 9 }));
     assert_eq!(favoured, [77; 9]);
-    let (_, answer) = server.request("POST", COMPLETIONS, &asked(json!({ "seed": 5 })).to_string());
-    let text = answer["choices"][0]["text"].as_str().expect("text");
     let word = text.split_whitespace().nth(2).expect("three words");
-    let without = server.post(COMPLETIONS, &asked(json!({ "seed": 5, "bad_words": [word] })));
-    let without = without["choices"][0]["text"].as_str().expect("text");
+    let (_, without) = answer(json!({ "bad_words": [word] }));
     assert!(!without.split_whitespace().any(|other| other == word), "{word}: {without}");
 }
 

@@ -17,6 +17,9 @@ use crate::{GrammarError, GrammarSpec, gbnf, schema_paths};
 
 /// Largest specification, bytes of its JSON or text. Larger ones take over 200 ms to compile.
 const MAX_BYTES: usize = 256 << 10;
+/// Whitespace between the parts of a JSON: a space, or a new line with an indentation (llama.cpp's,
+/// and deeper). A small model would go on with unbounded whitespace to the end of its tokens.
+const WHITESPACE: &str = r"\x20|\x0A[\x20\x09]{0,40}";
 /// Grammars that are kept for later requests.
 const KEPT: usize = 16;
 /// Work of the lexer's construction and of one mask (llguidance's units: 50,000 and 14,000 a
@@ -122,10 +125,18 @@ impl GrammarCompiler {
 fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     Ok(match spec {
         GrammarSpec::JsonSchema { schema, compact } => {
-            let mut schema = schema.clone();
-            if *compact && schema.is_object() {
-                let options =
-                    JsonCompileOptions { whitespace_flexible: false, ..Default::default() };
+            let mut schema = match schema {
+                Value::Bool(true) => Value::Object(Default::default()),
+                schema => schema.clone(),
+            };
+            let whitespace_pattern = (!compact).then(|| WHITESPACE.to_owned());
+            let whitespace_flexible = !compact;
+            let options = JsonCompileOptions {
+                whitespace_flexible,
+                whitespace_pattern,
+                ..JsonCompileOptions::default()
+            };
+            if schema.is_object() {
                 options.apply_to(&mut schema);
             }
             TopLevelGrammar::from_json_schema(schema)

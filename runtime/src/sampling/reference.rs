@@ -10,8 +10,8 @@ pub(super) fn logprobs(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&logit| f64::from(logit) - max - sum.ln()).collect()
 }
 
-/// Probability with which each token must be drawn; 0 for truncated tokens. The temperature must
-/// not be 0.
+/// Probability with which each token must be drawn; 0 for truncated tokens and those at minus
+/// infinity. The temperature must not be 0.
 pub(super) fn distribution(
     logits: &[f32],
     params: &SamplingParams,
@@ -49,7 +49,8 @@ fn penalised(logits: &[f32], params: &SamplingParams, history: History<'_>) -> V
     let penalised = |(id, &logit): (usize, &f32)| {
         let count = history.generated.iter().filter(|&&token| token as usize == id).count();
         let seen = count > 0 || history.prompt.iter().any(|&token| token as usize == id);
-        let logit = f64::from(logit);
+        let bias = params.logit_bias.iter().find(|(token, _)| *token as usize == id);
+        let logit = f64::from(logit) + bias.map_or(0.0, |&(_, bias)| f64::from(bias));
         let repeated = match (seen, logit > 0.0) {
             (false, _) => logit,
             (true, true) => logit / repetition,

@@ -1,7 +1,7 @@
 //! The sampler against its reference, and its guaranteed properties.
 
 use super::{History, Sampler, philox, reference};
-use crate::backend::{NonFiniteLogits, SamplingParams};
+use crate::backend::{Allowed, NonFiniteLogits, SamplingParams, TokenMask};
 
 const NO_HISTORY: History<'static> = History { prompt: &[], generated: &[] };
 
@@ -30,6 +30,23 @@ impl Random {
         logits
     }
 
+    /// Half of the time all tokens, else some that are drawn, with the logits of the others at minus
+    /// infinity.
+    fn mask(&mut self, logits: &[f32]) -> (Allowed, Vec<f32>) {
+        if self.unit() < 0.5 {
+            return (Allowed::Any, logits.to_vec());
+        }
+        let mut mask = TokenMask::none(logits.len());
+        let drawn = self.tokens(1 + logits.len() / 2, logits.len());
+        drawn.into_iter().for_each(|id| mask.allow(id));
+        let masked = (0..).zip(logits).map(|(id, &logit)| match mask.allows(id) {
+            true => logit,
+            false => f32::NEG_INFINITY,
+        });
+        let masked = masked.collect();
+        (Allowed::Mask(mask.into()), masked)
+    }
+
     fn tokens(&mut self, len: usize, vocab_size: usize) -> Vec<u32> {
         (0..len).map(|_| self.below(vocab_size) as u32).collect()
     }
@@ -39,7 +56,12 @@ impl Random {
         let mut half = |on: f32, off: f32| if self.unit() < 0.5 { on } else { off };
         let switches =
             [half(1.0, 0.0), half(1.0, 0.0), half(1.0, 0.0), half(1.0, 0.0)].map(|on| on == 1.0);
+        let logit_bias = match switches[1] {
+            true => vec![(0, self.unit()), (vocab_size as u32 - 1, -self.unit())],
+            false => Vec::new(),
+        };
         SamplingParams {
+            logit_bias,
             temperature: 0.3 + self.unit() * 2.0,
             top_k: if switches[0] { 1 + self.below(vocab_size) as u32 } else { 0 },
             top_p: if switches[1] { 0.02 + 0.97 * self.unit() } else { 1.0 },
@@ -96,6 +118,7 @@ fn kept_sets_and_weights_match_the_naive_ones() {
             let params = random.params(vocab_size);
             let (prompt, generated) = (random.tokens(9, vocab_size), random.tokens(9, vocab_size));
             let history = History { prompt: &prompt, generated: &generated };
+            let (allowed, masked) = random.mask(&logits);
             // The reference's cut must not depend on the last digits of f32: skips cases where a
             // slight change of the bounds changes the result.
             let [low, expected, high] = [1.0 - 1e-5, 1.0, 1.0 + 1e-5].map(|nudge| {
@@ -104,7 +127,7 @@ fn kept_sets_and_weights_match_the_naive_ones() {
                     min_p: params.min_p * nudge,
                     ..params.clone()
                 };
-                reference::distribution(&logits, &nudged, history)
+                reference::distribution(&masked, &nudged, history)
             });
             let count = |probabilities: &[f64]| probabilities.iter().filter(|p| **p > 0.0).count();
             cases += 1;
@@ -112,7 +135,9 @@ fn kept_sets_and_weights_match_the_naive_ones() {
                 continue;
             }
             compared += 1;
-            sampler.sample(&mut logits, &params, history, position).unwrap();
+            let raw = logits.clone();
+            sampler.sample_allowed(&mut logits, &params, history, position, &allowed).unwrap();
+            assert_eq!(logits, raw);
             let total: f64 = sampler.weights.iter().map(|&w| f64::from(w)).sum();
             for (id, (&weight, probability)) in sampler.weights.iter().zip(&expected).enumerate() {
                 assert_eq!(
@@ -304,4 +329,29 @@ fn extreme_logits_do_not_panic() {
             assert!(event.id < 3 && event.logprob.is_finite(), "{logits:?} at {temperature}");
         }
     }
+}
+
+/// The log-probabilities of a masked choice are the model's own; a token that is the only one needs
+/// no draw, and no token at all is an error.
+#[test]
+fn masks_leave_the_log_probabilities_alone() {
+    let mut logits = [1.0, 3.0, 2.0, f32::NEG_INFINITY];
+    let params = SamplingParams { temperature: 0.0, top_logprobs: 2, ..Default::default() };
+    let mut sampler = Sampler::new(4);
+    let plain = sampler.sample(&mut logits, &params, NO_HISTORY, 5).unwrap();
+    assert_eq!(plain.id, 1);
+    let mut mask = TokenMask::none(4);
+    [0, 2].into_iter().for_each(|id| mask.allow(id));
+    let expected = reference::logprobs(&logits);
+    for allowed in [Allowed::Mask(mask.into()), Allowed::Only(2)] {
+        let token = sampler.sample_allowed(&mut logits, &params, NO_HISTORY, 5, &allowed).unwrap();
+        assert_eq!((token.id, token.top), (2, plain.top));
+        assert!((f64::from(token.logprob) - expected[2]).abs() < 1e-6);
+    }
+    let mut impossible = TokenMask::none(4);
+    impossible.allow(3);
+    let refused = Allowed::Mask(impossible.into());
+    let result = sampler.sample_allowed(&mut logits, &params, NO_HISTORY, 5, &refused);
+    assert_eq!(result, Err(NonFiniteLogits));
+    assert_eq!(sampler.sample(&mut logits, &params, NO_HISTORY, 5), Ok(plain));
 }

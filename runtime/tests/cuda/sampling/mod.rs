@@ -88,6 +88,7 @@ fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
         if penalised { pick(chance, values) } else { off }
     };
     SamplingParams {
+        logit_bias: Vec::new(),
         temperature: pick(chance, &[0.0, 1e-6, 0.3, 0.8, 1.0, 1.0, 1.7, 100.0]),
         top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5]
             [chance.below(9)],
