@@ -76,14 +76,14 @@ impl TokenFields {
     }
 }
 
-/// The tokens of a word, and those that it has after a space where they are as many, as in vLLM.
+/// The tokens of a word, and those that it has after a space.
 fn sequences(tokenizer: &Tokenizer, word: &str) -> Vec<Vec<u32>> {
+    let word = word.trim_start();
     let encode = |text: &str| tokenizer.encode_text(text, false).unwrap_or_default();
-    let alone = encode(word.trim_start());
-    let spaced = encode(&format!(" {}", word.trim_start()));
-    let differs = spaced.len() == alone.len() && spaced.first() != alone.first();
-    let all = [alone, if differs { spaced } else { Vec::new() }];
-    all.into_iter().filter(|tokens| !tokens.is_empty()).collect()
+    let mut all = vec![encode(word), encode(&format!(" {word}"))];
+    all.dedup();
+    all.retain(|tokens| !tokens.is_empty());
+    all
 }
 
 fn check_id(field: &str, id: u32, vocab_size: usize) -> Result<(), ApiError> {

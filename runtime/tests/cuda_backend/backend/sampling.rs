@@ -17,6 +17,7 @@ fn cuda_sampling_is_the_cpus() {
     for (index, request) in requests.iter_mut().enumerate() {
         let penalised = index % 3 != 0;
         request.sampling = SamplingParams {
+            logit_bias: Vec::new(),
             temperature: [0.9, 1.3, 0.0][index % 3],
             top_p: [1.0, 0.8, 1.0][index % 3],
             top_k: [0, 40, 0][index % 3],
