@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -17,6 +18,12 @@ use crate::{GrammarError, GrammarSpec, gbnf, schema_paths};
 
 /// Largest specification, bytes of its JSON or text. Larger ones take over 200 ms to compile.
 const MAX_BYTES: usize = 256 << 10;
+/// Largest one that is kept for later requests, as it can take a hundred times its bytes.
+const MAX_KEPT_BYTES: usize = 32 << 10;
+/// Stack of the thread that compiles, bytes; pages are taken as they are used.
+const STACK: usize = 256 << 20;
+/// Deepest nesting of brackets in a grammar or an expression, whose parser is recursive.
+const MAX_DEPTH: usize = 200;
 /// Whitespace between the parts of a JSON: a space, or a new line with an indentation (llama.cpp's,
 /// and deeper). A small model would go on with unbounded whitespace to the end of its tokens.
 const WHITESPACE: &str = r"\x20|\x0A[\x20\x09]{0,40}";
@@ -66,7 +73,11 @@ impl GrammarCompiler {
             return Ok(kept[kept.len() - 1].1.clone());
         }
         drop(kept);
-        let grammar = Arc::new(self.compile_new(spec)?);
+        let bytes = size(spec)?;
+        let grammar = Arc::new(self.on_a_large_stack(spec)?);
+        if bytes > MAX_KEPT_BYTES {
+            return Ok(grammar);
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.remove(0);
@@ -75,8 +86,21 @@ impl GrammarCompiler {
         Ok(grammar)
     }
 
+    /// Compiles on a thread whose stack has room for the recursion of any `spec` within the limits:
+    /// a chain of references, or of nested arrays, costs some kilobytes for each.
+    fn on_a_large_stack(&self, spec: &GrammarSpec) -> Result<Grammar, GrammarError> {
+        thread::scope(|scope| {
+            let builder = thread::Builder::new().name("trail-grammar".into()).stack_size(STACK);
+            let thread = builder.spawn_scoped(scope, || self.compile_new(spec));
+            let thread = thread.map_err(|error| {
+                GrammarError(format!("no thread to compile on ({error}): try again later"))
+            })?;
+            // The panic hook has reported it.
+            thread.join().unwrap_or_else(|_| Err(GrammarError("it cannot be compiled".into())))
+        })
+    }
+
     fn compile_new(&self, spec: &GrammarSpec) -> Result<Grammar, GrammarError> {
-        check_size(spec)?;
         let factory = self.factory.get_or_init(|| self.factory()).as_ref().map_err(Clone::clone)?;
         let explain = |message: String| match spec {
             GrammarSpec::JsonSchema { schema, .. } => {
@@ -93,7 +117,7 @@ impl GrammarCompiler {
             let _ = start.compute_mask();
         }
         match start.get_error() {
-            Some(error) => Err(explain(first_line(&error))),
+            Some(error) => Err(explain(in_words(&first_line(&error)))),
             None => Ok(Grammar::new(start, self.vocab_size, &self.eos)),
         }
     }
@@ -156,6 +180,14 @@ fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     })
 }
 
+/// llguidance's reason of an end, where it is no sentence.
+fn in_words(message: &str) -> String {
+    match message {
+        "NoExtension" | "NoExtensionBias" => "it allows no answer".into(),
+        _ => message.to_owned(),
+    }
+}
+
 /// A regular expression that matches `text` alone.
 pub(crate) fn literal(text: &str) -> String {
     let escape = |c: char| match c.is_ascii_alphanumeric() {
@@ -165,29 +197,53 @@ pub(crate) fn literal(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-fn check_size(spec: &GrammarSpec) -> Result<(), GrammarError> {
-    let fits = match spec {
-        GrammarSpec::JsonSchema { schema, .. } => json_fits(schema),
-        GrammarSpec::Choice(texts) => texts.iter().map(String::len).sum::<usize>() <= MAX_BYTES,
-        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) => text.len() <= MAX_BYTES,
+/// Bytes of `spec`, unless it is beyond the limits.
+fn size(spec: &GrammarSpec) -> Result<usize, GrammarError> {
+    let bytes = match spec {
+        GrammarSpec::JsonSchema { schema, .. } => json_bytes(schema),
+        GrammarSpec::Choice(texts) => texts.iter().map(String::len).sum(),
+        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) => text.len(),
     };
-    let why =
-        || GrammarError(format!("it is larger than {} KiB: make it smaller", MAX_BYTES >> 10));
-    fits.then_some(()).ok_or_else(why)
+    if bytes > MAX_BYTES {
+        let limit = MAX_BYTES >> 10;
+        return Err(GrammarError(format!("it is larger than {limit} KiB: make it smaller")));
+    }
+    match spec {
+        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) if depth(text) > MAX_DEPTH => {
+            Err(GrammarError(format!("its brackets are nested more than {MAX_DEPTH} deep")))
+        }
+        _ => Ok(bytes),
+    }
 }
 
-/// True if the JSON of `value` has at most [`MAX_BYTES`].
-fn json_fits(value: &Value) -> bool {
-    struct Room(usize);
-    impl Write for Room {
+/// Most brackets that are open at one place of `text`, at least.
+fn depth(text: &str) -> usize {
+    let step = |(open, most): (usize, usize), c: char| match c {
+        '(' | '[' | '{' => (open + 1, most.max(open + 1)),
+        ')' | ']' | '}' => (open.saturating_sub(1), most),
+        _ => (open, most),
+    };
+    text.chars().fold((0, 0), step).1
+}
+
+/// Bytes of the JSON of `value`, or a number above [`MAX_BYTES`].
+fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-            Ok(bytes.len())
+            self.0 += bytes.len();
+            match self.0 > MAX_BYTES {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(bytes.len()),
+            }
         }
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
-    serde_json::to_writer(Room(MAX_BYTES), value).is_ok()
+    let mut count = Count(0);
+    // It fails where the limit is passed.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }

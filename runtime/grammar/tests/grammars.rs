@@ -241,3 +241,44 @@ fn what_cannot_be_served_is_named() {
         assert!(!error.contains('\n'), "{error}");
     }
 }
+
+/// What would overflow a stack, or take all memory: refused, or compiled within the limits.
+#[test]
+fn deep_and_large_specifications_are_bounded() {
+    let bench = bench();
+    let chain = |at: usize| (format!("a{at}"), json!({"$ref": format!("#/$defs/a{}", at + 1)}));
+    let mut definitions: serde_json::Map<String, Value> = (0..8000).map(chain).collect();
+    definitions.insert("a8000".into(), json!({"type": "null"}));
+    let chain = json!({"$defs": definitions, "$ref": "#/$defs/a0"});
+    let mut nested = json!({"type": "string"});
+    // Deeper JSON is not parsed.
+    for _ in 0..120 {
+        nested = json!({"type": "array", "items": nested});
+    }
+    let mut doubling = json!({"type": "string"});
+    for _ in 0..11 {
+        doubling = json!({"anyOf": [doubling, {"type": "array", "items": doubling}]});
+    }
+    let many: Vec<String> = (0..17000).map(|at| format!("choice {at}")).collect();
+    let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
+    for spec in [
+        schema(chain, false),
+        schema(nested, false),
+        schema(doubling, false),
+        schema(json!({"enum": many}), true),
+        schema(json!({"$ref": "#"}), false),
+        GrammarSpec::Choice(many),
+        GrammarSpec::Regex(deep.clone()),
+        GrammarSpec::Regex("((a{1,100}){1,100}){1,100}".into()),
+        GrammarSpec::Grammar(format!("start: {deep}")),
+        GrammarSpec::Grammar(format!("root ::= {deep}")),
+        GrammarSpec::Grammar("start: s\ns: \"a\" | s s | s s s".into()),
+    ] {
+        match bench.compiler.compile(&spec) {
+            Err(error) => assert!(error.to_string().len() < 1000, "{error}"),
+            Ok(grammar) => drop(bench.draw(&*grammar, 1)),
+        }
+    }
+    let error = bench.error(schema(json!({"$ref": "#"}), false));
+    assert_eq!(error, "the JSON schema: it allows no answer");
+}
