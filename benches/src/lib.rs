@@ -6,6 +6,7 @@
 
 mod ab;
 mod accuracy;
+mod answers;
 mod barrier;
 mod ceilings;
 mod decode;
@@ -26,6 +27,7 @@ mod scheduler;
 mod serve;
 mod speculation;
 mod steps;
+mod structured;
 mod swap;
 mod timeline;
 
@@ -48,6 +50,7 @@ use scheduler::SchedulerArgs;
 use serve::ServeArgs;
 use speculation::SpeculationArgs;
 use steps::StepsArgs;
+use structured::StructuredArgs;
 use swap::SwapArgs;
 
 /// Options of `trail-rt bench`.
@@ -121,6 +124,8 @@ enum Command {
     Serve(ServeArgs),
     /// Tokens per second with draft tokens over those without, on copies and on free answers
     Speculation(SpeculationArgs),
+    /// The cost of constraints on answers, and the gain by forced tokens
+    Structured(StructuredArgs),
     /// Answers under settings that must not matter, against those of each request alone, to the bit
     Flips(FlipsArgs),
     /// This build against another, by any of these benchmarks: interleaved runs, ratios of figures
@@ -170,6 +175,9 @@ impl Command {
             Command::Scheduler(args) => (scheduler::run(args, engine), &[][..]),
             Command::Speculation(args) => {
                 (speculation::run(args, model, engine), speculation::COLUMNS)
+            }
+            Command::Structured(args) => {
+                (structured::run(args, model, engine), structured::COLUMNS)
             }
             Command::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
             Command::Flips(args) => return flips::run(args, model, engine),

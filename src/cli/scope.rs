@@ -136,7 +136,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
         ["bench", "sampling"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "accuracy"] => with(FORWARD, &[&CONTEXT]),
         ["bench", "serve"] => with(OWN_REQUESTS, &[&SHARE, &RANKING]),
-        ["bench", "speculation"] => with(FORWARD, &[&COMPUTE]),
+        ["bench", "speculation" | "structured"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "flips"] => vec![&MODEL, &COMPUTE, &ISA, &KV_DTYPE, &REPACK],
         ["bench", "load"] => vec![&MODEL, &DEVICE],
         ["bench", "probe"] => vec![&ISA],
@@ -280,6 +280,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "scheduler"],
     &["bench", "serve"],
     &["bench", "speculation"],
+    &["bench", "structured"],
     &["bench", "flips"],
 ];
 

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
-use trail_runtime::engine::{Engine, Event, PolicyKind, Request, SamplingParams};
+use trail_runtime::engine::{Engine, PolicyKind, Request, SamplingParams};
 
+use crate::answers::answer;
 use crate::report::{Column, Group};
 
 /// Options of `bench speculation`.
@@ -122,9 +122,9 @@ pub fn run(
 
 /// Answers `requests` by each engine.
 fn compare([off, with]: &[Engine; 2], requests: &[Request], sum: &mut Sum) -> Result<(), Error> {
-    let (expected, off_s) = answer(off, requests)?;
+    let (expected, off_s) = answer(off, requests.iter().cloned())?;
     let before = with.stats();
-    let (answers, s) = answer(with, requests)?;
+    let (answers, s) = answer(with, requests.iter().cloned())?;
     if answers != expected {
         return Err(Error::failed(
             "an answer differs with speculation: this is a defect of trail-rt, please report it",
@@ -137,27 +137,4 @@ fn compare([off, with]: &[Engine; 2], requests: &[Request], sum: &mut Sum) -> Re
     sum.drafts += after.draft_tokens - before.draft_tokens;
     sum.accepted += after.accepted_tokens - before.accepted_tokens;
     Ok(())
-}
-
-/// The answers, and the seconds from the first token of any to the last of all.
-fn answer(engine: &Engine, requests: &[Request]) -> Result<(Vec<Vec<u32>>, f64), Error> {
-    let submit = |request: &Request| {
-        let handle = engine.submit(request.clone());
-        handle.map_err(|error| Error::refused("a prompt: ", &error))
-    };
-    let handles = requests.iter().map(submit).collect::<Result<Vec<_>, _>>()?;
-    let mut begin = None;
-    let mut answers = Vec::new();
-    for handle in &handles {
-        let mut tokens = Vec::new();
-        while let Some(event) = handle.recv() {
-            if let Event::Token { id, .. } = event {
-                begin.get_or_insert_with(Instant::now);
-                tokens.push(id);
-            }
-        }
-        answers.push(tokens);
-    }
-    let seconds = begin.map_or(0.0, |begin: Instant| begin.elapsed().as_secs_f64());
-    Ok((answers, seconds))
 }
