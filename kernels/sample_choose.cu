@@ -3,6 +3,7 @@
 // params  SampleParams
 // in      logits [rows, stride] f32, row-major, 16-byte aligned
 // in      row_sampling [rows] bytes: RowSampling, 8-byte aligned
+// in      masks [rows, mask_words] u32, row-major, 4-byte aligned
 // in      block_max [rows, blocks] f32, 4-byte aligned
 // in      block_raw_max [rows, blocks] f32, 4-byte aligned
 // in      block_sums [rows, blocks] f32, 4-byte aligned
@@ -252,7 +253,8 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     const float2 row_max = load_blocks(p, row, scratch, blocks);
     u32 broken = 0;
     for (int w = 0; w < WARPS; w++) broken |= scratch.broken[w];
-    if (broken != 0 || row_max.y == MINUS_INFINITY) {
+    // All minus infinity, or all of what the mask leaves.
+    if (broken != 0 || row_max.x == MINUS_INFINITY) {
         if (leads) refuse(p, row, out);
         return;
     }
@@ -270,8 +272,10 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
         double total = ordered_sum(scratch, blocks.sums, p.blocks);
         if (row.truncates()) total = truncate(p, row, scratch, blocks, total);
         if (!leads) return;
+        // Read again: kept in registers since the start, they would be spilled.
+        const RowSampling &again = p.row_sampling[blockIdx.y];
         token = draw(p, row, scratch, blocks,
-                     __dmul_rn(uniform(row.sampling.seed, row.sampling.position), total));
+                     __dmul_rn(uniform(again.seed, again.position), total));
     }
     report_top(p, row, scratch, blocks, out);
     // The reports of the other threads are stored before step_seq.
@@ -282,7 +286,7 @@ __device__ void choose(const SampleParams &p, const Row &row, Scratch &scratch, 
     out.logit = row.raw(token);
     out.sum = raw_total;
     out.is_broken = 0;
-    if (p.last) p.last[row.sampling.batch_idx] = token;
+    if (p.last) p.last[p.row_sampling[blockIdx.y].batch_idx] = token;
     if (row.token_counts) row.token_counts[token] += 1;
     ptx::store_release_system(&out.step_seq, *p.step_seq);
 }

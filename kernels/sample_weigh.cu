@@ -4,6 +4,7 @@
 // in      logits [rows, stride] f32, row-major, 16-byte aligned
 // in      row_sampling [rows] bytes: RowSampling, 8-byte aligned
 // in      token_counts [batch_slots, vocab] u32, row-major, 4-byte aligned
+// in      masks [rows, mask_words] u32, row-major, 4-byte aligned
 // out     weights [rows, blocks*256] f32, row-major, of rows with top-k or top-p, 16-byte aligned
 // out     block_max [rows, blocks] f32, after penalties, 4-byte aligned
 // out     block_raw_max [rows, blocks] f32, 4-byte aligned

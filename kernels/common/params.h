@@ -440,6 +440,10 @@ typedef struct {
     int row;
     /// The request's row of the block table, which is its place in `last`.
     int batch_idx;
+    /// Row of `masks`; -1: every token may be chosen.
+    int mask_row;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
 } RowSampling;
 
 /// The sampled token of one row. A token's log-probability is logit - max - ln(sum). Of a row whose
@@ -475,6 +479,9 @@ typedef struct {
     /// Token counts [batch slots, vocab] u32: bit 31 is set if the token is in the prompt, the rest
     /// counts its occurrences in the output. Null: no row has penalties.
     unsigned int *token_counts;
+    /// Tokens that may be chosen [rows, mask_words] u32: token i is bit i % 32 of word i / 32. Null:
+    /// no row has a mask.
+    const unsigned int *masks;
     /// Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the
     /// kernels.
     float *weights;
@@ -513,6 +520,10 @@ typedef struct {
     int stride;
     /// vocab / 256, rounded up.
     int blocks;
+    /// Words of a row of `masks`.
+    int mask_words;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
 } SampleParams;
 
 /// Words of the step's metadata that the host has changed since the last step.

@@ -115,13 +115,21 @@ struct Row {
     const float *logits;
     /// Null: no penalties.
     u32 *token_counts;
+    /// All rows' masks, and the first word of this one's; -1: every token may be chosen. The
+    /// address stays in the bank of parameters: registers are short.
+    const SampleParams *params;
+    int mask_word;
     float *weights;
     /// First of this row's places in the arrays by block.
     i64 blocks;
     int vocab;
 
     __device__ float raw(int token) const { return logits[token]; }
+    /// After mask and penalties.
     __device__ float penalised(int token) const {
+        if (mask_word >= 0 &&
+            (params->masks[mask_word + token / 32] >> (token % 32) & 1) == 0)
+            return MINUS_INFINITY;
         return token_counts ? penalise(raw(token), token_counts[token], sampling) : raw(token);
     }
     /// True if tokens may be cut off (top-k, top-p): then weights are looked at more than once, and
@@ -146,6 +154,8 @@ __device__ __forceinline__ bool take_row(const SampleParams &p, int index, Row &
         row.sampling.token_counts_row < 0
             ? nullptr
             : p.token_counts + static_cast<i64>(row.sampling.token_counts_row) * p.vocab;
+    row.params = &p;
+    row.mask_word = row.sampling.mask_row < 0 ? -1 : row.sampling.mask_row * p.mask_words;
     row.weights = p.weights + static_cast<i64>(index) * p.blocks * SUM_TOKENS;
     row.blocks = static_cast<i64>(index) * p.blocks;
     row.vocab = p.vocab;

@@ -60,6 +60,11 @@ pub trait Backend: Send {
         false
     }
 
+    /// True if the sampler adds [`SamplingParams::logit_bias`].
+    fn takes_bias(&self) -> bool {
+        false
+    }
+
     /// The draft model; `None` where there is none. Needs [`Backend::takes_drafts`].
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
         None

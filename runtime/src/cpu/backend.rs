@@ -65,6 +65,10 @@ impl Backend for CpuBackend {
         true
     }
 
+    fn takes_bias(&self) -> bool {
+        true
+    }
+
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
         match self.draft {
             Some(_) => Some(self),

@@ -295,6 +295,10 @@ impl Backend for CudaBackend {
         self.takes_drafts
     }
 
+    fn takes_masks(&self) -> bool {
+        true
+    }
+
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         Ok(self.launch_step(step)?)
     }

@@ -15,7 +15,7 @@ unsafe impl Plain for u32 {}
 // SAFETY: an array has no padding between its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-const _: () = assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 6 * 4, "no padding");
+const _: () = assert!(size_of::<RowSampling>() == 8 + 6 * 4 + 8 * 4, "no padding");
 // SAFETY: integers and floats in C layout; their sizes add up to the struct's (asserted above).
 unsafe impl Plain for RowSampling {}
 

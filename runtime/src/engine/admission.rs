@@ -153,6 +153,8 @@ pub(super) struct Admission {
     pub(super) vocab_size: usize,
     /// True if the backend keeps to the masks of constraints.
     pub(super) takes_masks: bool,
+    /// True if it adds `logit_bias` to logits.
+    pub(super) takes_bias: bool,
 }
 
 impl Admission {
@@ -160,11 +162,14 @@ impl Admission {
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
         self.scheduler.admit(new).map_err(SubmitError::Refused)?;
-        let is_edited = request.constraint.is_some() || !request.sampling.logit_bias.is_empty();
-        if is_edited && !self.takes_masks {
-            let why = "constraints and logit_bias are kept by the CPU backend alone: leave them \
-                       out, or serve with --device cpu";
+        if request.constraint.is_some() && !self.takes_masks {
+            let why = "this device keeps to no constraints: leave them out";
             return Err(SubmitError::Constraint(why.into()));
+        }
+        if !request.sampling.logit_bias.is_empty() && !self.takes_bias {
+            let why = "logit_bias is kept by the CPU backend alone: leave it out, or serve with \
+                       --device cpu";
+            return Err(SubmitError::Sampling(why.into()));
         }
         let max_tokens = request.max_tokens;
         if let Some(length) = request.forced_length.filter(|n| !(1..=max_tokens).contains(n)) {

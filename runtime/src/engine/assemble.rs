@@ -116,6 +116,7 @@ impl EngineConfig {
             scheduler: *scheduler.config(),
             vocab_size: model.config.vocab_size,
             takes_masks: built.backend.takes_masks(),
+            takes_bias: built.backend.takes_bias(),
         };
         let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };

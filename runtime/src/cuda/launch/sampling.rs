@@ -8,7 +8,7 @@ use std::f32::consts::LOG2_E;
 use trail_ptx::params::{RowSampled, RowSampling, SampleParams};
 
 /// The part of a row's [`RowSampling`] that the request's parameters decide; the caller fills in
-/// rows and position.
+/// rows, position and mask.
 pub fn row_sampling(params: &SamplingParams) -> RowSampling {
     let greedy = params.temperature < MIN_TEMPERATURE;
     RowSampling {
@@ -21,6 +21,7 @@ pub fn row_sampling(params: &SamplingParams) -> RowSampling {
         frequency: params.frequency_penalty,
         top_k: i32::try_from(params.top_k).unwrap_or(i32::MAX),
         top_logprobs: i32::from(params.top_logprobs),
+        mask_row: -1,
         ..RowSampling::default()
     }
 }

@@ -157,7 +157,7 @@ mod tests {
         ];
         assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));
         assert_eq!(layout.sampling - layout.logits_row, 8);
-        assert_eq!(layout.segments - layout.sampling, 8 * 14);
+        assert_eq!(layout.segments - layout.sampling, 8 * 16);
         assert_eq!(layout.max_blocks, 7);
         assert_eq!(layout.words, layout.table + 36);
     }

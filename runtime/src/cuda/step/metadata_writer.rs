@@ -9,6 +9,7 @@ use super::plans::Plans;
 use super::sampling_params::{RowSamplings, SampledRow};
 use super::shape::StepShape;
 use super::staged::{DeviceRows, Staged};
+use super::token_masks::TokenMasks;
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
 use crate::cuda::step_metadata::StepMetadata;
@@ -87,10 +88,12 @@ impl MetadataWriter {
         &mut self,
         step: &Step<'_>,
         plans: &Plans,
+        masks: &mut TokenMasks,
         metadata: &mut StepMetadata,
     ) -> StepShape {
         let batch = step.batch;
         metadata.begin(step.number);
+        masks.begin();
         metadata.set(self.layout.number, step.number as u32);
         self.slots.assign(step.number, &batch.segments, &mut self.assigned);
         self.write_tables(batch, metadata);
@@ -103,7 +106,7 @@ impl MetadataWriter {
         for row in (count..padded).chain(end..plans.rows.at(rows)) {
             metadata.set(self.layout.batch_idx + row, NONE);
         }
-        let sampled_rows = self.write_sampled(step, count, plans, metadata);
+        let sampled_rows = self.write_sampled(step, (count, plans), masks, metadata);
         let mut shape = StepShape {
             parity: (step.number % 2) as usize,
             decode,
@@ -269,8 +272,8 @@ impl MetadataWriter {
     fn write_sampled(
         &mut self,
         step: &Step<'_>,
-        decode_rows: usize,
-        plans: &Plans,
+        (decode_rows, plans): (usize, &Plans),
+        masks: &mut TokenMasks,
         metadata: &mut StepMetadata,
     ) -> Option<usize> {
         let batch = step.batch;
@@ -296,7 +299,7 @@ impl MetadataWriter {
                     generation: (!is_draft).then_some(generation),
                 };
                 next_draft += u32::from(is_draft);
-                self.samplings.write(sampled, step.sampling, metadata);
+                self.samplings.write(sampled, step.sampling, masks, metadata);
             }
         }
         if self.samplings.sampled_rows().is_empty() {

@@ -19,6 +19,7 @@ mod sizes;
 mod staged;
 mod tap;
 mod token_counts;
+mod token_masks;
 
 pub use layout::StepLimits;
 pub(in crate::cuda) use phase::StepPhase;
@@ -182,8 +183,9 @@ impl Executor {
 
     /// Writes `step` into the list of differences, and the token counts of its new requests.
     pub(in crate::cuda) fn write(&mut self, step: &Step<'_>) -> Result<WrittenStep, CudaError> {
-        let shape = self.writer.write(step, &self.plans, &mut self.metadata);
         let Launches { sampler, compute, .. } = &mut self.launches;
+        let masks = &mut sampler.token_masks;
+        let shape = self.writer.write(step, &self.plans, masks, &mut self.metadata);
         let token_counts = &mut sampler.token_counts;
         token_counts.begin(shape.parity);
         for (request, place, unknown) in self.writer.fresh(step.batch) {
@@ -204,6 +206,7 @@ impl Executor {
         let (shape, launches) = (&step.shape, &mut self.launches);
         if phase != StepPhase::Upper {
             launches.sampler.token_counts.launch(&launches.compute)?;
+            launches.sampler.token_masks.upload(&launches.compute)?;
             self.metadata.spill(&launches.compute)?;
         }
         launches.tracer.begin(shape.parity, shape.staged > 0);

@@ -5,6 +5,7 @@ use super::layout::{Addresses, StepLimits};
 use super::plans::Plans;
 use super::shape::StepShape;
 use super::token_counts::TokenCounts;
+use super::token_masks::TokenMasks;
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::launch;
@@ -19,6 +20,7 @@ pub(super) struct Sampler {
     plans: Arc<Plans>,
     metadata: Addresses,
     pub(super) token_counts: TokenCounts,
+    pub(super) token_masks: TokenMasks,
     pub(super) results: SampleResults,
     /// Workspaces: see [`super::plans::Workspaces`].
     weights: DeviceBuffer,
@@ -41,6 +43,7 @@ impl Sampler {
         Ok(Sampler {
             metadata,
             token_counts: TokenCounts::new(device, vocab, limits)?,
+            token_masks: TokenMasks::new(device, vocab, plans.sampled_rows.last())?,
             results: SampleResults::new(device, plans.sampled_rows.last())?,
             weights: device.alloc_zeros(needed.weights * 4, WORK)?,
             sums: device.alloc_zeros(5 * needed.sums * 4, WORK)?,
@@ -66,6 +69,8 @@ impl Sampler {
             stride: plans.logits.features as i32,
             row_sampling: self.metadata.sampling,
             token_counts: self.token_counts.device_ptr(),
+            masks: self.token_masks.device_ptr(),
+            mask_words: self.token_masks.words() as i32,
             weights: self.weights.device_ptr(),
             block_max: self.sums.device_ptr(),
             team_sums: self.team_sums.device_ptr(),

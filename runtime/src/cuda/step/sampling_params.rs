@@ -2,6 +2,7 @@
 //! only the position changes.
 
 use super::layout::{Layout, NONE, SAMPLING_WORDS};
+use super::token_masks::TokenMasks;
 use crate::backend::SamplingInputs;
 use crate::cuda::launch::row_sampling;
 use crate::cuda::plain;
@@ -11,6 +12,7 @@ use trail_ptx::params::RowSampling;
 
 const POSITION: usize = offset_of!(RowSampling, position) / 4;
 const ROW: usize = offset_of!(RowSampling, row) / 4;
+const MASK_ROW: usize = offset_of!(RowSampling, mask_row) / 4;
 
 /// A row whose logits are sampled.
 #[derive(Clone, Copy)]
@@ -59,25 +61,35 @@ impl RowSamplings {
         &mut self,
         sampled: SampledRow,
         sampling: &dyn SamplingInputs,
+        masks: &mut TokenMasks,
         metadata: &mut StepMetadata,
     ) {
         let SampledRow { index, row, request, position, place, generation } = sampled;
         self.sampled_rows.push(index as u32);
         metadata.set(self.layout.logits_row + index, row);
         let first = self.layout.sampling + index * SAMPLING_WORDS;
+        let input = sampling.of(request);
+        // Tokens of the answer before the one that is chosen: the draft tokens among them are known
+        // to the constraint, which forces them.
+        let generated = (position as usize).saturating_sub(input.prompt.len());
+        let allowed = input.allowed.map(|tokens| tokens.after(generated));
+        let is_masked = allowed.is_some_and(|allowed| masks.set(index, &allowed));
+        let mask_row = if is_masked { index as u32 } else { NONE };
         let owner = generation.map(|generation| (place, generation));
         if owner.is_some() && self.written[index] == owner {
             metadata.set(first + POSITION, position);
             metadata.set(first + ROW, index as u32);
+            metadata.set(first + MASK_ROW, mask_row);
             return;
         }
-        let params = sampling.of(request).params;
+        let params = input.params;
         let batch_idx = place as i32;
         let row = RowSampling {
             row: index as i32,
             token_counts_row: if params.has_penalties() { batch_idx } else { -1 },
             batch_idx,
             position,
+            mask_row: mask_row as i32,
             ..row_sampling(params)
         };
         metadata.set_all(first, &words(&row));
@@ -106,6 +118,9 @@ mod tests {
         let words =
             words(&RowSampling { row: 3, batch_idx: 5, position: 99, ..row_sampling(&sampling) });
         assert_eq!(words[..2], [0x5566_7788, 0x1122_3344]);
-        assert_eq!((words[POSITION], words[ROW], words[SAMPLING_WORDS - 1]), (99, 3, 5));
+        assert_eq!(
+            (words[POSITION], words[ROW], words[ROW + 1], words[MASK_ROW]),
+            (99, 3, 5, NONE)
+        );
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A [`Constraint`] is made once and shared; each request that has it follows its own answer with a
 //! [`Matcher`]. Matchers run on threads of their own ([`MaskWorkers`]) while the step computes, and
-//! on those of the sampler where a mask is not ready; never on the engine's thread, which allocates
-//! nothing and waits only for the tokens that are forced, before it plans a step.
+//! on those of the sampler where a mask is not ready. The engine's thread, which allocates nothing,
+//! waits only for the tokens that are forced, before it plans a step; with a device it samples for,
+//! too, and computes masks that are not ready when it launches a step.
 //!
 //! Where one token alone may follow, it and those after it are known before they are sampled: they
 //! are computed in one step, as draft tokens that cannot be wrong

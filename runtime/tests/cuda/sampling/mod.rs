@@ -3,7 +3,7 @@
 
 mod reference;
 
-use trail_runtime::backend::Sampled;
+use trail_runtime::backend::{Allowed, Sampled, TokenMask};
 use trail_runtime::cuda::launch::{self, Launch, row_sampling};
 use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
 use trail_runtime::cuda::{plain, plan};
@@ -21,6 +21,7 @@ struct Case {
     prompt: Vec<u32>,
     generated: Vec<u32>,
     position: u32,
+    allowed: Allowed,
 }
 
 /// Shapes of logits that models, masks and accidents make.
@@ -116,7 +117,22 @@ fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
         prompt,
         generated,
         position,
+        allowed: allowed(chance, vocab),
     }
+}
+
+/// All tokens, or about half, few, one, or none.
+fn allowed(chance: &mut Chance, vocab: usize) -> Allowed {
+    let mut mask = TokenMask::none(vocab);
+    let drawn = match chance.below(6) {
+        0..=1 => return Allowed::Any,
+        2 => vocab / 2 + 1,
+        3 => 3,
+        4 => 1,
+        _ => 0,
+    };
+    (0..drawn).for_each(|_| mask.allow(chance.below(vocab) as u32));
+    Allowed::Mask(mask.into())
 }
 
 /// Results of one run.
@@ -130,7 +146,7 @@ struct Answer {
 fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usize) -> Answer {
     let rows = cases.len();
     let mut logits = vec![f32::NAN; rows * stride];
-    let mut row_samplings = Vec::new();
+    let (mut row_samplings, mut masks) = (Vec::new(), Vec::new());
     let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
     for (row, case) in cases.iter().enumerate() {
         // Logits are in the opposite order of the rows.
@@ -138,7 +154,14 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         if let Some(given) = &case.logits {
             logits[logits_row * stride..][..vocab].copy_from_slice(given);
         }
+        let is_masked = matches!(case.allowed, Allowed::Mask(_));
+        let none = TokenMask::none(vocab);
+        masks.extend_from_slice(match &case.allowed {
+            Allowed::Mask(mask) => mask.words(),
+            _ => none.words(),
+        });
         row_samplings.push(RowSampling {
+            mask_row: if is_masked { row as i32 } else { -1 },
             row: case.logits.as_ref().map_or(-1, |_| logits_row as i32),
             token_counts_row: row as i32,
             batch_idx: (rows + 1 - row) as i32,
@@ -164,6 +187,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let barriers: Vec<u32> = (0..rows as u32).map(|row| (0xfffe + row) << 16).collect();
     let mut team_barriers = bench.changed(&barriers);
     let mut band_count = bench.changed(&vec![0u32; rows]);
+    let mask_words = masks.len() / rows;
+    let mut masks = bench.input(&masks);
     // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
     let params = SampleParams {
@@ -171,6 +196,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         stride: stride as i32,
         row_sampling: row_sampling.at(bench),
         token_counts: counts.at(bench),
+        masks: masks.at(bench),
+        mask_words: mask_words as i32,
         weights: weights.at(bench),
         block_max: sums.at(bench),
         team_sums: team_sums.at(bench),
@@ -227,6 +254,7 @@ fn check(bench: &Bench, vocab: usize, cases: &[Case]) {
                 &case.prompt,
                 &case.generated,
                 case.position,
+                &case.allowed,
             );
             let got = launch::sampled(&rows[index]);
             assert!(same(&got, &wanted), "{:?} of {vocab}: {got:?}, not {wanted:?}", case.params);
@@ -300,15 +328,16 @@ fn one_bad_logit_is_a_fault_of_its_row_alone() {
     for vocab in [3, 257, 4097] {
         for bad in [f32::NAN, f32::INFINITY] {
             for at in [0, vocab / 2, vocab - 1] {
-                let mut cases: Vec<Case> =
-                    (0..4).map(|_| case(&mut chance, Kind::Peaked, vocab)).collect();
+                let plain =
+                    |_| Case { allowed: Allowed::Any, ..case(&mut chance, Kind::Peaked, vocab) };
+                let mut cases: Vec<Case> = (0..4).map(plain).collect();
                 for broken in [1, 2] {
                     cases[broken].logits.as_mut().expect("logits")[at] = bad;
                 }
                 check(&bench, vocab, &cases);
                 let failed = cases.iter().map(|case| {
                     let logits = case.logits.as_ref().expect("logits");
-                    reference::sample(logits, &case.params, &[], &[], 0).is_err()
+                    reference::sample(logits, &case.params, &[], &[], 0, &Allowed::Any).is_err()
                 });
                 assert_eq!(failed.collect::<Vec<_>>(), [false, true, true, false]);
             }
@@ -330,6 +359,7 @@ fn positions_are_the_randomness() {
     };
     let cases: Vec<Case> = (0..64)
         .map(|position| Case {
+            allowed: Allowed::Any,
             logits: Some(logits.clone()),
             params: params.clone(),
             prompt: vec![],

@@ -1,7 +1,7 @@
 //! Reference of the device's sampler: the CPU sampler, which has its own f64 reference in
 //! its unit tests.
 
-use trail_runtime::backend::Sampled;
+use trail_runtime::backend::{Allowed, Sampled};
 use trail_runtime::engine::SamplingParams;
 use trail_runtime::sampling::{History, Sampler};
 
@@ -12,9 +12,11 @@ pub(crate) fn sample(
     prompt: &[u32],
     generated: &[u32],
     position: u32,
+    allowed: &Allowed,
 ) -> Sampled {
     let history = History { prompt, generated };
-    Sampler::new(logits.len()).sample(&mut logits.to_vec(), params, history, position)
+    let mut sampler = Sampler::new(logits.len());
+    sampler.sample_allowed(&mut logits.to_vec(), params, history, position, allowed)
 }
 
 /// One request's counts.
