@@ -1,9 +1,10 @@
 //! A message of a conversation, as requests spell it.
 
 use serde::{Deserialize, Deserializer};
-use trail_runtime::text::{ChatMessage, OrderedMembers};
+use trail_runtime::text::{ChatMessage, OrderedJson, OrderedMembers};
 
 use crate::one_or_many::OneOrMany;
+use crate::past_call::PastCall;
 use crate::unsupported::{Neutral, is_neutral};
 
 /// A message. Fields that its template could write, and that are not supported, must ask for
@@ -15,8 +16,7 @@ pub(crate) struct Message {
     content: Option<OneOrMany<Part>>,
     name: Option<String>,
     tool_call_id: Option<String>,
-    #[serde(default, rename = "tool_calls", deserialize_with = "no_tool_calls")]
-    _tool_calls: (),
+    tool_calls: Option<Vec<PastCall>>,
     #[serde(default, rename = "function_call", deserialize_with = "nothing")]
     _function_call: (),
     #[serde(default, rename = "audio", deserialize_with = "nothing")]
@@ -28,16 +28,8 @@ pub(crate) struct Message {
     other: OrderedMembers,
 }
 
-fn no_tool_calls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    neutral(deserializer, Neutral::EmptyList)
-}
-
 fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    neutral(deserializer, Neutral::Null)
-}
-
-fn neutral<'de, D: Deserializer<'de>>(deserializer: D, neutral: Neutral) -> Result<(), D::Error> {
-    match is_neutral(deserializer, neutral)? {
+    match is_neutral(deserializer, Neutral::Null)? {
         true => Ok(()),
         false => Err(serde::de::Error::custom("it is not supported: leave it out")),
     }
@@ -70,11 +62,18 @@ pub(crate) fn joined(content: OneOrMany<Part>) -> String {
     }
 }
 
-impl From<Message> for ChatMessage {
-    /// The form that chat templates read.
-    fn from(message: Message) -> ChatMessage {
-        let content = message.content.map_or(String::new(), joined);
-        let Message { role, name, tool_call_id, other, .. } = message;
+impl Message {
+    /// The form that chat templates read; `takes_text` if arguments of calls are text to this one.
+    /// As in transformers, a content of null is none beside calls; it is empty in other messages,
+    /// as in vLLM.
+    pub(crate) fn into_turn(self, takes_text: bool) -> ChatMessage {
+        let Message { role, content, name, tool_call_id, tool_calls, mut other, .. } = self;
+        let calls = tool_calls.unwrap_or_default();
+        let content = content.map(joined).or_else(|| calls.is_empty().then(String::new));
+        if !calls.is_empty() {
+            let calls = calls.into_iter().map(|call| call.into_json(takes_text)).collect();
+            other.insert("tool_calls".into(), OrderedJson::List(calls));
+        }
         ChatMessage { role: template_role(role), content, name, tool_call_id, other }
     }
 }

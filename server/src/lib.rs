@@ -13,6 +13,7 @@
 
 mod access;
 mod activity;
+mod answer_form;
 mod api_keys;
 mod authentication;
 mod body;
@@ -46,9 +47,11 @@ mod models;
 mod number;
 mod one_or_many;
 mod options;
+mod past_call;
 mod prompt;
 mod prompts;
 mod rate_limit;
+mod reasoning;
 mod reload;
 mod reply;
 mod request_head;
@@ -67,11 +70,14 @@ mod signals;
 mod socket;
 mod state;
 mod submit;
+mod template_fields;
 mod thrash_watch;
 mod timed_stream;
 mod timeouts;
 mod tls;
 mod tokenize;
+mod tool_calls;
+mod tools;
 mod unix_socket;
 mod unsupported;
 mod vllm_metrics;
@@ -91,6 +97,7 @@ use cors::Origins;
 use error::ApiError;
 use listener::{Listener, Reach};
 use memory_budget::MemoryBudget;
+pub use reasoning::ReasoningFormat;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
 pub use request_head::check_text as check_head;
@@ -99,6 +106,7 @@ pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
+pub use tool_calls::ToolFormat;
 
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);

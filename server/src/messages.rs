@@ -21,16 +21,19 @@ use crate::number::Count;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::state::Shared;
+use crate::template_fields::TemplateFields;
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 6] = [
+const UNSUPPORTED: [Field; 8] = [
     ("container", Neutral::Null),
     ("context_management", Neutral::Null),
     ("mcp_servers", Neutral::EmptyList),
     ("output_config", Neutral::Null),
     ("output_format", Neutral::Null),
     ("thinking", Neutral::DisabledType),
+    ("tool_choice", Neutral::NoTool),
+    ("tools", Neutral::EmptyList),
 ];
 
 #[derive(Deserialize)]
@@ -100,6 +103,8 @@ fn conversation(turns: Vec<ChatMessage>, continues: bool, allow_special: bool) -
     Conversation {
         turns,
         expected: None,
+        template: TemplateFields::default(),
+        tools: None,
         options: ChatOptions {
             add_generation_prompt: !continues,
             continue_final_message: continues,

@@ -23,14 +23,17 @@ use crate::options::Options;
 use crate::response_events::ResponseEvents;
 use crate::response_object::{Echoed, Outcome};
 use crate::state::Shared;
+use crate::template_fields::TemplateFields;
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of this endpoint that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 5] = [
+const UNSUPPORTED: [Field; 7] = [
     ("background", Neutral::False),
     ("conversation", Neutral::Null),
     ("max_tool_calls", Neutral::Null),
     ("prompt", Neutral::Null),
+    ("tool_choice", Neutral::NoTool),
+    ("tools", Neutral::EmptyList),
     ("top_logprobs", Neutral::Zero),
 ];
 /// The one of the values of `include` that asks for something that answers without tools have.
@@ -168,6 +171,8 @@ pub(crate) async fn create(
     let conversation = Conversation {
         turns: instructions.into_iter().chain(turns.iter().cloned()).collect(),
         expected: None,
+        template: TemplateFields::default(),
+        tools: None,
         options: ChatOptions {
             allow_special_tokens: state.allow_special_tokens,
             ..ChatOptions::default()

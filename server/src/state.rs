@@ -19,11 +19,13 @@ use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::reasoning::ReasoningFormat;
 use crate::response_store::ResponseStore;
 use crate::root_path;
 use crate::server_options::ServerOptions;
 use crate::timeouts::Timeouts;
 use crate::tls::Tls;
+use crate::tool_calls::ToolFormat;
 
 /// The served model, its engine, and the server's own records.
 pub(crate) struct ServerState {
@@ -43,6 +45,10 @@ pub(crate) struct ServerState {
     pub tokenizer: Arc<Tokenizer>,
     /// Chat template of the model.
     pub template: ChatTemplate,
+    /// Form in which the model writes calls of tools, if it is known.
+    pub tool_format: Option<ToolFormat>,
+    /// Form in which the model writes its reasoning.
+    pub reasoning_format: ReasoningFormat,
     /// Sampling parameters of a request that names none.
     pub sampling: SamplingParams,
     /// Certificate and key; `None` for plain HTTP.
@@ -101,6 +107,12 @@ impl ServerState {
             created: unix_time(),
             sampling: setup.load_sampling_defaults()?,
             tokenizer,
+            tool_format: options
+                .tool_format
+                .or_else(|| ToolFormat::of_template(&setup.template.source())),
+            reasoning_format: options
+                .reasoning_format
+                .unwrap_or_else(|| ReasoningFormat::of_template(&setup.template.source())),
             template: setup.template,
             names: match options.model_names.is_empty() {
                 true => vec![setup.name],

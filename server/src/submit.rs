@@ -57,8 +57,13 @@ impl Options {
             let sampling = self.sampling(&state.sampling, prompts, seed);
             let request = self.request(state, access, prompts, index / n, sampling)?;
             let request = Request { initial_prediction, ..request };
-            Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)
-                .map_err(|error| self.refusal(prompts, error))
+            Choice::submit(
+                state,
+                access,
+                self.choice_options(state, prompts, index, index / n)?,
+                request,
+            )
+            .map_err(|error| self.refusal(prompts, error))
         };
         let mut choices: Vec<Choice> = Vec::with_capacity(count);
         for index in 0..count {
@@ -78,6 +83,7 @@ impl Options {
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
     fn choice_options(
         &self,
+        state: &ServerState,
         prompts: &Prompts,
         index: usize,
         prompt: usize,
@@ -90,7 +96,9 @@ impl Options {
             answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
             token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
+            form: prompts.form.clone(),
             text: TextOptions {
+                kept: prompts.form.tokens(&state.tokenizer),
                 keep_special: !self.skip_special_tokens.unwrap_or(true),
                 include_stop: self.include_stop_str_in_output.unwrap_or(false),
             },

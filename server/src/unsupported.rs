@@ -42,16 +42,14 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 63] = [
+const FIELDS: [Field; 59] = [
     ("adapter", Neutral::Null),
     ("allowed_token_ids", Neutral::Null),
     ("audio", Neutral::Null),
     ("bad_words", Neutral::EmptyList),
     ("best_of", Neutral::One),
     ("chat_template", Neutral::Null),
-    ("chat_template_kwargs", Neutral::EmptyMap),
     ("custom_logit_processor", Neutral::Null),
-    ("documents", Neutral::EmptyList),
     ("dry_multiplier", Neutral::Zero),
     ("dynatemp_range", Neutral::Zero),
     ("ebnf", Neutral::Null),
@@ -96,8 +94,6 @@ const FIELDS: [Field; 63] = [
     ("structured_outputs", Neutral::Null),
     ("suffix", Neutral::EmptyText),
     ("thinking", Neutral::Null),
-    ("tool_choice", Neutral::NoTool),
-    ("tools", Neutral::EmptyList),
     ("truncate_prompt_tokens", Neutral::Null),
     ("truncate_sequence", Neutral::False),
     ("typical_p", Neutral::One),
@@ -287,9 +283,9 @@ mod tests {
 
     #[test]
     fn fields_that_ask_for_nothing_pass() {
-        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "logit_bias": {}, "user": "me",
+        let neutral = r#"{"echo": false, "best_of": 1, "functions": [], "logit_bias": {}, "user": "me",
             "suffix": null, "response_format": {"type": "text"}, "modalities": ["text"],
-            "tool_choice": "none", "function_call": "auto", "min_tokens": 0, "grammar": "",
+            "function_call": "auto", "min_tokens": 0, "grammar": "",
             "structured_outputs": null, "length_penalty": 1.0, "junk": [{"a": [1, "x"]}]}"#;
         assert_eq!(refused(neutral), None);
         for (name, _) in FIELDS {
@@ -311,14 +307,14 @@ mod tests {
             (r#"{"echo": 0}"#, "echo"),
             (r#"{"logit_bias": 1}"#, "logit_bias"),
             (r#"{"logit_bias": []}"#, "logit_bias"),
-            (r#"{"tools": ["text"]}"#, "tools"),
-            (r#"{"tools": {}}"#, "tools"),
+            (r#"{"functions": ["text"]}"#, "functions"),
+            (r#"{"functions": {}}"#, "functions"),
             (r#"{"modalities": ["text", "audio"]}"#, "modalities"),
             (r#"{"response_format": {"type": "json_object"}}"#, "response_format"),
             (r#"{"response_format": {"type": "text", "x": 1}}"#, "response_format"),
-            (r#"{"tool_choice": "required"}"#, "tool_choice"),
+            (r#"{"function_call": "required"}"#, "function_call"),
             (r#"{"min_tokens": 15}"#, "min_tokens"),
-            (r#"{"to\u006fls": [{}]}"#, "tools"),
+            (r#"{"functi\u006fns": [{}]}"#, "functions"),
         ] {
             assert_eq!(refused(body).as_deref(), Some(name), "{body}");
         }

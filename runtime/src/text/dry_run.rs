@@ -1,9 +1,12 @@
 //! Typical conversations, rendered when a template is loaded: what it cannot do is known before the
 //! first request.
 
+use serde_json::{Value, json};
 use trail_platform::quote::escape;
 
-use super::chat::{ChatError, ChatMessage, ChatTemplate};
+use super::chat::{ChatMessage, ChatTemplate};
+use super::chat_error::ChatError;
+use super::ordered_json::OrderedMembers;
 
 /// A word that no template changes.
 const WORD: &str = "Zephyr";
@@ -16,7 +19,7 @@ const CONVERSATIONS: [(&str, &[(&str, &str)]); 5] = [
     ("earlier turns", &[("user", WORD), ("assistant", "Yes."), ("user", "Why?")]),
     ("a system message", &[("system", WORD), ("user", "Hi.")]),
     ("two messages of a user in a row", &[("user", WORD), ("user", "Hi.")]),
-    (TOOL_RESULT, &[("user", "Hi."), ("assistant", "Let me see."), ("tool", WORD)]),
+    (TOOL_RESULT, &[]),
 ];
 
 /// Returns the limits of `template`, a phrase each.
@@ -28,14 +31,19 @@ pub(super) fn limits(template: &ChatTemplate) -> Result<Vec<String>, ChatError> 
     let mut limits = template.missing();
     let (mut first, mut is_usable) = (None, false);
     for (what, turns) in CONVERSATIONS {
-        let turn = |&(role, content): &(&str, &str)| ChatMessage::new(role, content);
-        let messages: Vec<ChatMessage> = turns.iter().map(turn).collect();
-        match template.render(&messages, true) {
+        let rendered = match what {
+            TOOL_RESULT => tool_result(template, takes_text_arguments(template)),
+            _ => {
+                let turn = |&(role, content): &(&str, &str)| ChatMessage::new(role, content);
+                template.render(&turns.iter().map(turn).collect::<Vec<_>>(), true)
+            }
+        };
+        match rendered {
             Ok(text) if text.contains(WORD) => is_usable = true,
             Ok(_) => {
                 is_usable = true;
-                // Servers take no calls of tools: their results are rare.
-                if what != TOOL_RESULT {
+                // Without tools there are no results.
+                if what != TOOL_RESULT || shows_tools(template) {
                     limits.push(format!("leaves out {what}"));
                 }
             }
@@ -55,6 +63,46 @@ pub(super) fn limits(template: &ChatTemplate) -> Result<Vec<String>, ChatError> 
         Some(error) if !is_usable => Err(error),
         _ => Ok(limits),
     }
+}
+
+/// Renders a conversation of JSON.
+fn render(template: &ChatTemplate, messages: &Value, tools: &Value) -> Result<String, ChatError> {
+    let conversation =
+        json!({ "messages": messages, "tools": tools, "add_generation_prompt": true });
+    let members: OrderedMembers = serde_json::from_value(conversation).unwrap_or_default();
+    template.render_json(&members)
+}
+
+/// True if `template` writes the tools that it is given.
+pub(super) fn shows_tools(template: &ChatTemplate) -> bool {
+    let parameters = json!({ "type": "object", "properties": {}, "required": [] });
+    let function = json!({ "name": WORD, "description": "A tool.", "parameters": parameters });
+    let tools = json!([{ "type": "function", "function": function }]);
+    let user = json!({ "role": "user", "content": "Hi." });
+    let system = json!({ "role": "system", "content": "Be brief." });
+    [json!([user]), json!([system, user])]
+        .iter()
+        .any(|messages| render(template, messages, &tools).is_ok_and(|text| text.contains(WORD)))
+}
+
+/// True if `template` takes the arguments of a call as text alone.
+pub(super) fn takes_text_arguments(template: &ChatTemplate) -> bool {
+    tool_result(template, false).is_err() && tool_result(template, true).is_ok()
+}
+
+/// A call of a tool and its result, which is [`WORD`].
+fn tool_result(template: &ChatTemplate, as_text: bool) -> Result<String, ChatError> {
+    // The only form of ids that Mistral's templates take.
+    let id = "a1b2c3d4e";
+    let arguments = if as_text { json!("{\"a\": 1}") } else { json!({ "a": 1 }) };
+    let function = json!({ "name": "f", "arguments": arguments });
+    let call = json!({ "id": id, "type": "function", "function": function });
+    let messages = json!([
+        { "role": "user", "content": "Hi." },
+        { "role": "assistant", "content": "Let me see.", "tool_calls": [call] },
+        { "role": "tool", "content": WORD, "tool_call_id": id },
+    ]);
+    render(template, &messages, &Value::Null)
 }
 
 #[cfg(test)]
