@@ -84,13 +84,13 @@ pub(crate) async fn create(
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
     let tools = fields.tools().usable(&state)?;
-    let takes_text = state.template.takes_text_arguments();
+    let form = state.template.call_form();
     let conversation = Conversation {
         template,
         tools,
         options: fields.chat_options(state.allow_special_tokens)?,
         expected: fields.prediction.map(|predicted| joined(predicted.content)),
-        turns: fields.messages.into_iter().map(|message| message.into_turn(takes_text)).collect(),
+        turns: fields.messages.into_iter().map(|message| message.into_turn(form)).collect(),
         field: "messages",
     };
     let (prompts, permit) = conversation.encode(state.clone(), permit).await?;

@@ -1,7 +1,7 @@
 //! Calls of tools in the messages of a request.
 
 use serde::de::{Deserialize, Deserializer, Error};
-use trail_runtime::text::{OrderedJson, OrderedMembers};
+use trail_runtime::text::{CallForm, OrderedJson, OrderedMembers};
 
 use crate::number::integer_beyond_64_bits;
 
@@ -43,11 +43,10 @@ impl PastCall {
         Ok(PastCall { members, text })
     }
 
-    /// The call as a template reads it: transformers' templates take the arguments as an object,
-    /// some alone as text.
-    pub(crate) fn into_json(mut self, takes_text: bool) -> OrderedJson {
+    /// The call as a template reads it that takes calls in `form`.
+    pub(crate) fn into_json(mut self, form: CallForm) -> OrderedJson {
         if let Some(OrderedJson::Object(function)) =
-            self.members.get_mut("function").filter(|_| takes_text)
+            self.members.get_mut("function").filter(|_| form.text_arguments)
             && let Some(arguments) = function.get_mut("arguments")
         {
             let text = self.text.unwrap_or_else(|| arguments.to_string());

@@ -135,8 +135,8 @@ impl Text {
         }
         let list = self.tools.unwrap_or_default();
         let tools = Tools { list, ..Tools::default() }.usable(state)?;
-        let takes_text = state.template.takes_text_arguments();
-        let turns = messages.into_iter().map(|message| message.into_turn(takes_text));
+        let form = state.template.call_form();
+        let turns = messages.into_iter().map(|message| message.into_turn(form));
         Ok(Conversation {
             turns: turns.collect(),
             template,

@@ -46,21 +46,7 @@ impl Tool {
 
     /// A tool of the function `function`: its name, description and parameters.
     pub(crate) fn new(function: OrderedMembers) -> Result<Self, String> {
-        let Some(name) = function.get("name").and_then(OrderedJson::as_text) else {
-            return Err("missing field `name`, a string".into());
-        };
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_part) {
-            return Err(format!(
-                "a tool's name has 1 to {MAX_NAME} letters, digits, '_', '-' and '.'"
-            ));
-        }
-        let name = name.to_owned();
-        let is_schema =
-            |schema: &OrderedJson| matches!(schema, OrderedJson::Object(_) | OrderedJson::Null);
-        if !function.get("parameters").is_none_or(is_schema) {
-            return Err(format!("the parameters of '{name}' must be a JSON schema, an object"));
-        }
+        let name = valid_name(&function)?;
         let members = [
             ("type".to_owned(), OrderedJson::Text("function".into())),
             ("function".to_owned(), OrderedJson::Object(function)),
@@ -69,15 +55,30 @@ impl Tool {
     }
 }
 
+/// The name of a function whose members are in order.
+fn valid_name(function: &OrderedMembers) -> Result<String, String> {
+    let Some(name) = function.get("name").and_then(OrderedJson::as_text) else {
+        return Err("missing field `name`, a string".into());
+    };
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_part) {
+        return Err(format!("a tool's name has 1 to {MAX_NAME} letters, digits, '_', '-' and '.'"));
+    }
+    match function.get("parameters") {
+        None | Some(OrderedJson::Object(_) | OrderedJson::Null) => Ok(name.to_owned()),
+        Some(_) => Err(format!("the parameters of '{name}' must be a JSON schema, an object")),
+    }
+}
+
 /// As in OpenAI's chats.
 impl<'de> Deserialize<'de> for Tool {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut members = object(deserializer)?;
+        let members = object(deserializer)?;
         check_kind::<D::Error>(&members)?;
-        match members.swap_remove("function") {
-            Some(OrderedJson::Object(function)) => Tool::new(function).map_err(D::Error::custom),
-            _ => Err(D::Error::custom("missing field `function`, an object with a name")),
-        }
+        let function = members.get("function").and_then(OrderedJson::as_object);
+        let missing = || D::Error::custom("missing field `function`, an object with a name");
+        let name = valid_name(function.ok_or_else(missing)?).map_err(D::Error::custom)?;
+        Ok(Tool { name, members })
     }
 }
 

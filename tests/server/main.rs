@@ -18,4 +18,5 @@ mod responses;
 mod reuse;
 mod text;
 mod timeouts;
+mod tools;
 mod transport;

@@ -94,6 +94,16 @@ impl Default for ChatOptions {
     }
 }
 
+/// The form of a message with calls of tools, where a template does not take transformers': an
+/// object of arguments, and no content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallForm {
+    /// The arguments are text.
+    pub text_arguments: bool,
+    /// A content that is absent is empty.
+    pub empty_content: bool,
+}
+
 /// A conversation as one text, to be encoded by the tokenizer that it was rendered for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedChat {
@@ -137,8 +147,8 @@ pub struct ChatTemplate {
     limits: Vec<String>,
     /// The text has what the variable `tools` describes.
     shows_tools: bool,
-    /// The arguments of calls must be text.
-    takes_text_arguments: bool,
+    /// Form of messages with calls.
+    call_form: CallForm,
 }
 
 impl ChatTemplate {
@@ -202,7 +212,7 @@ impl ChatTemplate {
         Ok(ChatTemplate {
             limits: dry_run::limits(&template)?,
             shows_tools: dry_run::shows_tools(&template),
-            takes_text_arguments: dry_run::takes_text_arguments(&template),
+            call_form: dry_run::call_form(&template),
             ..template
         })
     }
@@ -218,9 +228,9 @@ impl ChatTemplate {
         self.shows_tools
     }
 
-    /// Returns true if a loaded template takes the arguments of a call as text, not as an object.
-    pub fn takes_text_arguments(&self) -> bool {
-        self.takes_text_arguments
+    /// The form in which a loaded template takes messages with calls of tools.
+    pub fn call_form(&self) -> CallForm {
+        self.call_form
     }
 
     /// The source of the template; empty without one.
@@ -250,7 +260,7 @@ impl ChatTemplate {
             broken: None,
             limits: Vec::new(),
             shows_tools: false,
-            takes_text_arguments: false,
+            call_form: CallForm::default(),
         }
     }
 

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use trail_platform::quote::escape;
 
-use super::chat::{ChatMessage, ChatTemplate};
+use super::chat::{CallForm, ChatMessage, ChatTemplate};
 use super::chat_error::ChatError;
 use super::ordered_json::OrderedMembers;
 
@@ -32,7 +32,7 @@ pub(super) fn limits(template: &ChatTemplate) -> Result<Vec<String>, ChatError> 
     let (mut first, mut is_usable) = (None, false);
     for (what, turns) in CONVERSATIONS {
         let rendered = match what {
-            TOOL_RESULT => tool_result(template, takes_text_arguments(template)),
+            TOOL_RESULT => tool_result(template, call_form(template)),
             _ => {
                 let turn = |&(role, content): &(&str, &str)| ChatMessage::new(role, content);
                 template.render(&turns.iter().map(turn).collect::<Vec<_>>(), true)
@@ -85,21 +85,28 @@ pub(super) fn shows_tools(template: &ChatTemplate) -> bool {
         .any(|messages| render(template, messages, &tools).is_ok_and(|text| text.contains(WORD)))
 }
 
-/// True if `template` takes the arguments of a call as text alone.
-pub(super) fn takes_text_arguments(template: &ChatTemplate) -> bool {
-    tool_result(template, false).is_err() && tool_result(template, true).is_ok()
+/// The form in which `template` takes messages with calls: the first one that it renders.
+pub(super) fn call_form(template: &ChatTemplate) -> CallForm {
+    let forms = [(false, false), (false, true), (true, false), (true, true)];
+    let forms =
+        forms.map(|(text_arguments, empty_content)| CallForm { text_arguments, empty_content });
+    // Python's name of an absent content is no text of a prompt.
+    let takes =
+        |form: &CallForm| tool_result(template, *form).is_ok_and(|text| !text.contains("None"));
+    forms.into_iter().find(takes).unwrap_or_default()
 }
 
 /// A call of a tool and its result, which is [`WORD`].
-fn tool_result(template: &ChatTemplate, as_text: bool) -> Result<String, ChatError> {
+fn tool_result(template: &ChatTemplate, form: CallForm) -> Result<String, ChatError> {
     // The only form of ids that Mistral's templates take.
     let id = "a1b2c3d4e";
-    let arguments = if as_text { json!("{\"a\": 1}") } else { json!({ "a": 1 }) };
+    let arguments = if form.text_arguments { json!("{\"a\": 1}") } else { json!({ "a": 1 }) };
     let function = json!({ "name": "f", "arguments": arguments });
     let call = json!({ "id": id, "type": "function", "function": function });
+    let content = if form.empty_content { json!("") } else { Value::Null };
     let messages = json!([
         { "role": "user", "content": "Hi." },
-        { "role": "assistant", "content": "Let me see.", "tool_calls": [call] },
+        { "role": "assistant", "content": content, "tool_calls": [call] },
         { "role": "tool", "content": WORD, "tool_call_id": id },
     ]);
     render(template, &messages, &Value::Null)

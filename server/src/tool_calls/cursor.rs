@@ -34,6 +34,11 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0, is_ended, names, head: None }
     }
 
+    /// The cursor at the text's beginning.
+    pub(super) fn back(self) -> Self {
+        Cursor { at: 0, ..self }
+    }
+
     /// Bytes before the cursor.
     pub(super) fn at(&self) -> usize {
         self.at

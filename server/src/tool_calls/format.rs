@@ -62,7 +62,7 @@ impl ToolFormat {
     pub(super) fn find(self, text: &str, place: Place, is_ended: bool, names: &[String]) -> Found {
         let cursor = Cursor::new(text, is_ended, names);
         match self {
-            ToolFormat::Hermes => hermes::find(cursor),
+            ToolFormat::Hermes => hermes::find(cursor, place),
             ToolFormat::Llama3Json => llama3_json::find(cursor, place),
             ToolFormat::Pythonic => pythonic::find(cursor, place),
             ToolFormat::Mistral => mistral::find(cursor, place),

@@ -91,9 +91,17 @@ fn hermes() {
             "<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"}</tool_call>",
             "<tool_call>{\"name\": \"f\"}</tool_call>",
             "<tool_call>{\"name\": \"f\", \"name\": \"add\", \"arguments\": {}}</tool_call>",
-            "{\"name\": \"f\", \"arguments\": {}}",
+            "See {\"name\": \"f\", \"arguments\": {}}",
+            "```json\n{\"a\": 1}\n```",
+            "```json",
+            " ``",
+            "{\"name\": \"f\"}",
         ],
     );
+    let bare = "{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2]}}";
+    expect(format, bare, "", &[add]);
+    expect(format, &format!(" {bare}\n{bare}\n```"), "", &[add, add]);
+    expect(format, &format!("```json\n{bare}\n{bare}\n```\nSo."), "\nSo.", &[add, add]);
     // The one behind a malformed one counts.
     let broken = "<tool_call>{\"name\": f}";
     expect(format, &format!("{broken}{two}"), broken, &[("f", "{}")]);
