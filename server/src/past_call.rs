@@ -15,15 +15,25 @@ pub(crate) struct PastCall {
 }
 
 impl PastCall {
-    /// The call `id` of the tool `name` with the JSON text `arguments`; an empty one is `{}`.
-    pub(crate) fn new(id: &str, name: &str, arguments: &str) -> Result<Self, String> {
+    /// The call `id` of the tool `name`.
+    pub(crate) fn new(id: &str, name: &str, arguments: OrderedMembers) -> Self {
         let text = |text: &str| OrderedJson::Text(text.to_owned());
-        let function = [("name", text(name)), ("arguments", text(arguments))];
+        let function = [("name", text(name)), ("arguments", OrderedJson::Object(arguments))];
         let function = function.map(|(name, value)| (name.to_owned(), value));
         let function = OrderedJson::Object(function.into_iter().collect());
         let members = [("id", text(id)), ("type", text("function")), ("function", function)];
         let members = members.map(|(name, value)| (name.to_owned(), value));
-        PastCall::from_members(members.into_iter().collect())
+        PastCall { members: members.into_iter().collect(), text: None }
+    }
+
+    /// The same with the JSON text of `arguments`; an empty one is `{}`.
+    ///
+    /// # Errors
+    ///
+    /// They are no object.
+    pub(crate) fn of_text(id: &str, name: &str, arguments: &str) -> Result<Self, String> {
+        let members = parsed(arguments)?;
+        Ok(PastCall { text: Some(arguments.to_owned()), ..PastCall::new(id, name, members) })
     }
 
     fn from_members(mut members: OrderedMembers) -> Result<Self, String> {

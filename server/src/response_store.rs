@@ -27,7 +27,9 @@ impl StoredResponse {
     /// The turns once more for the text of the object.
     fn bytes(&self) -> usize {
         let turn = |turn: &ChatMessage| {
-            size_of::<ChatMessage>() + 2 * turn.content.as_ref().map_or(0, String::len)
+            let content = turn.content.as_ref().map_or(0, String::len);
+            let other: usize = turn.other.values().map(|value| value.to_string().len()).sum();
+            size_of::<ChatMessage>() + 2 * (content + other)
         };
         OBJECT_BYTES + self.turns.iter().map(turn).sum::<usize>()
     }

@@ -44,7 +44,7 @@ pub(crate) fn forced(
         None => quoted(text),
     };
     let mut lark = Lark(String::new());
-    let thought = if thinks { "think " } else { "" };
+    let thought = if thinks { "think space " } else { "" };
     let (open, separator, close) = match format {
         ToolFormat::Hermes => (String::new(), quoted("\n"), String::new()),
         ToolFormat::Llama3Json => (String::new(), quoted("; "), String::new()),
@@ -58,7 +58,12 @@ pub(crate) fn forced(
     let calls = if repeats { format!("call ({separator} call)*") } else { "call".to_owned() };
     lark.rule("start", &format!("{thought}{open} {calls} {close}"));
     if thinks {
-        lark.rule("think", &format!("/(.|\\n)*/ {} /\\s*/", terminal("</think>")));
+        // A string ends the text at its first place; a token does so anyway.
+        match token("</think>") {
+            Some(id) => lark.rule("think", &format!("/(.|\\n)*/ <[{id}]>")),
+            None => lark.rule("think[suffix=\"</think>\"]", "/(.|\\n)*/"),
+        }
+        lark.rule("space", "/\\s*/");
     }
     let names: Vec<String> = (0..tools.len()).map(|at| format!("call_{at}")).collect();
     lark.rule("call", &names.join(" | "));
@@ -122,4 +127,60 @@ fn schema(tools: &[&Tool]) -> OrderedJson {
         object(vec![("type", text("object")), ("properties", members), ("required", required)])
     };
     object(vec![("anyOf", OrderedJson::List(tools.iter().map(call).collect()))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOLS: &str = r##"[{"type": "function", "function": {"name": "get_weather", "parameters":
+        {"type": "object", "properties": {"city": {"type": "string"}, "days": {"$ref": "#/$defs/n"}},
+         "required": ["city"], "$defs": {"n": {"type": "integer"}}}}},
+        {"type": "function", "function": {"name": "f"}}]"##;
+    const FORMATS: [ToolFormat; 4] =
+        [ToolFormat::Hermes, ToolFormat::Llama3Json, ToolFormat::Pythonic, ToolFormat::Mistral];
+
+    fn tools(choice: ToolChoice) -> Tools {
+        Tools { list: serde_json::from_str(TOOLS).expect("tools"), choice, parallel: true }
+    }
+
+    /// Each grammar as llguidance 1.9.1 has taken it, with calls in its format and with others.
+    #[test]
+    fn grammars_are_those_that_llguidance_has_validated() {
+        let mut found = String::new();
+        let named = |name: &str| ToolChoice::Named(name.into());
+        let tokens = |text: &str| (text == "</think>" || text == "[TOOL_CALLS]").then_some(7);
+        for format in FORMATS {
+            for (choice, thinks) in
+                [(ToolChoice::Required, false), (named("f"), true), (named("get_weather"), false)]
+            {
+                let tools = tools(choice);
+                for token in [&|_: &str| None, &tokens as &dyn Fn(&str) -> Option<u32>] {
+                    let forced = forced(format, &tools, thinks, token).expect("a grammar");
+                    let Forced { lark, schema } = forced.expect("a forced call");
+                    found.extend([&format!("== {format} {:?}\n", tools.choice), &*lark]);
+                    let schema = schema.to_string();
+                    let is_union = schema.starts_with("{\"anyOf\":[");
+                    assert_eq!(is_union, tools.choice == ToolChoice::Required, "{schema}");
+                }
+            }
+        }
+        let golden = include_str!("../../golden/forced_calls.txt");
+        assert_eq!(found, golden, "{found}");
+    }
+
+    #[test]
+    fn other_choices_force_nothing_and_odd_parameters_are_named() {
+        for choice in [ToolChoice::Auto, ToolChoice::None] {
+            let found = forced(ToolFormat::Hermes, &tools(choice), false, &|_| None);
+            assert_eq!(found, Ok(None));
+        }
+        let text = r#"[{"type": "function", "function": {"name": "f", "parameters":
+            {"type": "object", "properties": {"a-b": {}}}}}]"#;
+        let list = serde_json::from_str(text).expect("tools");
+        let odd = Tools { list, choice: ToolChoice::Required, parallel: false };
+        let error = forced(ToolFormat::Pythonic, &odd, false, &|_| None).expect_err("refused");
+        assert_eq!(error, "the parameter 'a-b' of 'f' is no name in Python");
+        assert!(forced(ToolFormat::Text, &odd, false, &|_| None).is_err());
+    }
 }
