@@ -140,3 +140,25 @@ impl AnswerParser {
         if self.is_mistral { id[..9].to_owned() } else { format!("call_{}", &id[..24]) }
     }
 }
+
+/// Reasoning, content and calls of an answer in `deltas`, for the fuzz target.
+#[cfg(fuzzing)]
+pub(crate) fn parts(
+    format: ToolFormat,
+    reasoning: ReasoningFormat,
+    deltas: &[&str],
+) -> [String; 3] {
+    let names = ["f", "add"].map(str::to_owned).into();
+    let form = AnswerForm {
+        reasoning: reasoning.parser("").map(|parser| (reasoning, parser)),
+        tools: Some(ToolForm { format, names, only_first: false }),
+    };
+    let (mut parser, mut delta) = (form.parser().expect("a parser"), Delta::default());
+    deltas.iter().for_each(|text| parser.push(text, &mut delta));
+    parser.finish(&mut delta);
+    let calls = delta.whole_calls().into_iter();
+    let calls =
+        calls.map(|call| format!("{:?}{}", call.begins.map(|begins| begins.1), call.arguments));
+    let calls = calls.collect();
+    [delta.reasoning, delta.text, calls]
+}

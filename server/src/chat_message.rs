@@ -52,6 +52,7 @@ enum PartKind {
     /// OpenAI's names in `/v1/responses`.
     InputText,
     OutputText,
+    ReasoningText,
 }
 
 /// The text of a content.

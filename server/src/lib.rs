@@ -225,6 +225,12 @@ async fn refuse_unless_open(
     Ok(next.run(request).await)
 }
 
+/// Reasoning, content and calls of an answer in `deltas`, for the fuzz target.
+#[cfg(fuzzing)]
+pub fn answer_parts(tools: ToolFormat, reasoning: ReasoningFormat, deltas: &[&str]) -> [String; 3] {
+    answer_form::parts(tools, reasoning, deltas)
+}
+
 /// Reads `bytes` as the body of a chat and of a completion, for the fuzz target. Returns the
 /// errors.
 #[cfg(fuzzing)]

@@ -149,7 +149,7 @@ mod tests {
     fn grammars_are_those_that_llguidance_has_validated() {
         let mut found = String::new();
         let named = |name: &str| ToolChoice::Named(name.into());
-        let tokens = |text: &str| (text == "</think>" || text == "[TOOL_CALLS]").then_some(7);
+        let tokens = |text: &str| (text == "</think>" || text == "[TOOL_CALLS]").then_some(7u32);
         for format in FORMATS {
             for (choice, thinks) in
                 [(ToolChoice::Required, false), (named("f"), true), (named("get_weather"), false)]
