@@ -28,8 +28,7 @@ impl ReasoningFormat {
     /// The format that a chat template shows.
     pub(crate) fn of_template(source: &str) -> ReasoningFormat {
         match source.contains(CLOSE) {
-            // Others ask for it, in the prompt or by a variable; what the prompt opens is found
-            // there.
+            // What the prompt opens is found there.
             true if source.contains("<｜Assistant｜>") => ReasoningFormat::DeepseekR1,
             true => ReasoningFormat::Qwen3,
             false => ReasoningFormat::Text,
@@ -41,7 +40,7 @@ impl ReasoningFormat {
         if self == ReasoningFormat::Text { &[] } else { &[OPEN, CLOSE] }
     }
 
-    /// A parser of the answer to a prompt that ends in `prompt`; `None` if there is nothing to find.
+    /// A parser of the answer to `prompt`; `None` if there is nothing to find.
     pub(crate) fn parser(self, prompt: &str) -> Option<ReasoningParser> {
         let prompt = prompt.trim_end();
         let state = match self {

@@ -55,8 +55,8 @@ pub struct ServeArgs {
     /// [default: the one that the chat template shows]
     #[arg(long, hide = true, value_name = "FORMAT")]
     tool_call_parser: Option<ToolFormat>,
-    /// Form of the reasoning in answers: deepseek_r1, qwen3, or none [default: the one that the chat
-    /// template shows]
+    /// Form of the reasoning in answers: deepseek_r1, qwen3, or none [default: the one that the
+    /// chat template shows]
     #[arg(long, hide = true, value_name = "FORMAT")]
     reasoning_parser: Option<ReasoningFormat>,
     /// Write a line to stderr for each request: method, path, status, duration, tokens

@@ -12,7 +12,7 @@ use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
 use super::chat_error::ChatError;
 use super::deep_stack::on_deep_stack;
-use super::dry_run;
+use super::dry_run::{self, CallForm};
 use super::environment::{self, NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
@@ -92,16 +92,6 @@ impl Default for ChatOptions {
             allow_special_tokens: false,
         }
     }
-}
-
-/// The form of a message with calls of tools, where a template does not take transformers': an
-/// object of arguments, and no content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallForm {
-    /// The arguments are text.
-    pub text_arguments: bool,
-    /// A content that is absent is empty.
-    pub empty_content: bool,
 }
 
 /// A conversation as one text, to be encoded by the tokenizer that it was rendered for.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use trail_platform::quote::escape;
 
-use super::chat::{CallForm, ChatMessage, ChatTemplate};
+use super::chat::{ChatMessage, ChatTemplate};
 use super::chat_error::ChatError;
 use super::ordered_json::OrderedMembers;
 
@@ -12,6 +12,16 @@ use super::ordered_json::OrderedMembers;
 const WORD: &str = "Zephyr";
 
 const TOOL_RESULT: &str = "a tool's result";
+
+/// The form of a message with calls of tools, where a template does not take transformers': an
+/// object of arguments, and no content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallForm {
+    /// The arguments are text.
+    pub text_arguments: bool,
+    /// A content that is absent is empty.
+    pub empty_content: bool,
+}
 
 /// Properties of conversations, and their messages. Those that show it have [`WORD`].
 const CONVERSATIONS: [(&str, &[(&str, &str)]); 5] = [
@@ -148,6 +158,27 @@ mod tests {
         assert_eq!(found[0], "uses the filter urlize, which trail-rt does not have");
         assert_eq!(found[1], "uses the method isprintable, which trail-rt does not have");
         assert!(found[2].starts_with("refuses a system message: unknown filter"), "{found:?}");
+    }
+
+    #[test]
+    fn the_forms_of_tools_and_calls_are_those_that_render() {
+        let template = |turn: &str| {
+            let source = format!("{{% for m in messages %}}{turn}{{% endfor %}}");
+            let template = ChatTemplate::new(Some(source), "<s>".into(), "</s>".into());
+            template.expect("a template")
+        };
+        let plain = template("{{ m.content }}");
+        assert!(!shows_tools(&plain));
+        assert!(!shows_tools(&template("{% if tools %}{{ m.content }}{% endif %}")));
+        assert!(shows_tools(&template("{{ tools | tojson }}{{ m.content }}")));
+        let form = |text_arguments, empty_content| CallForm { text_arguments, empty_content };
+        // It would write Python's `None`.
+        assert_eq!(call_form(&plain), form(false, true));
+        assert_eq!(call_form(&template("{{ m.content or '' }}")), form(false, false));
+        let text = "{% for c in m.tool_calls or [] %}{{ 'x' + c.function.arguments }}{% endfor %}";
+        assert_eq!(call_form(&template(text)), form(true, false));
+        let both = format!("{{{{ '' + m.content }}}}{text}");
+        assert_eq!(call_form(&template(&both)), form(true, true));
     }
 
     #[test]

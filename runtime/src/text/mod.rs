@@ -33,8 +33,9 @@ mod token_bytes;
 mod token_model;
 pub mod tokenizer;
 
-pub use chat::{CallForm, ChatMessage, ChatOptions, ChatTemplate, RenderedChat};
+pub use chat::{ChatMessage, ChatOptions, ChatTemplate, RenderedChat};
 pub use chat_error::ChatError;
+pub use dry_run::CallForm;
 pub use ordered_json::{OrderedJson, OrderedMembers};
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Step, StopMatcher};
 pub use stream::{Decode, TextStream};
