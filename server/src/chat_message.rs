@@ -96,7 +96,7 @@ mod tests {
     use crate::template_fields::TemplateFields;
     use crate::tools::Tool;
 
-    /// What `runtime/tests/golden/make/tool_chats.py` has recorded.
+    /// The record of `runtime/tests/golden/make/tool_chats.py`.
     #[derive(Deserialize)]
     struct Recorded {
         /// In the order of their members, which a `Value` has not.

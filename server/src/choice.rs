@@ -93,7 +93,7 @@ impl Delta {
     }
 
     /// This delta in parts with one piece of a call each at the most: clients take the first piece
-    /// of a call, which has its name, by itself.
+    /// of a call, which has its name, alone.
     pub(crate) fn pieces(mut self) -> Vec<Delta> {
         if self.calls.is_empty() {
             return vec![self];

@@ -40,7 +40,7 @@ enum Block {
     Thinking {
         thinking: String,
     },
-    /// What no template can read.
+    /// Reasoning that no template can read.
     RedactedThinking {},
 }
 

@@ -28,7 +28,7 @@ impl ReasoningFormat {
     /// The format that a chat template shows.
     pub(crate) fn of_template(source: &str) -> ReasoningFormat {
         match source.contains(CLOSE) {
-            // What the prompt opens is found there.
+            // An answer that the prompt begins is found by the prompt.
             true if source.contains("<｜Assistant｜>") => ReasoningFormat::DeepseekR1,
             true => ReasoningFormat::Qwen3,
             false => ReasoningFormat::Text,

@@ -7,7 +7,7 @@ use super::ToolFormat;
 use super::keyword_rules::keyword_arguments;
 use crate::tools::{Tool, ToolChoice, Tools};
 
-/// What a forced call must be.
+/// The form of a forced call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Forced {
     /// JSON schema of the arguments; with several tools, `anyOf` of objects with name and

@@ -57,7 +57,7 @@ impl ToolFormat {
         }
     }
 
-    /// What the first bytes of `text`, in `place`, are; no text follows if it `is_ended`. `names`
+    /// The kind of the first bytes of `text`, in `place`; no text follows if it `is_ended`. `names`
     /// are those of the tools.
     pub(super) fn find(self, text: &str, place: Place, is_ended: bool, names: &[String]) -> Found {
         let cursor = Cursor::new(text, is_ended, names);

@@ -10,7 +10,7 @@ const CLOSE: &str = "</tool_call>";
 const FENCE: &str = "```";
 const BLOCK: &str = "```json";
 
-/// What the text at `cursor` begins with.
+/// The beginning of the text at `cursor`.
 pub(super) fn find(mut cursor: Cursor, place: Place) -> Found {
     let text = cursor.rest();
     if place != Place::Text {

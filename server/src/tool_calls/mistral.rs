@@ -5,7 +5,7 @@ use super::{Call, Cursor, Found, Place, Stop};
 
 const OPEN: &str = "[TOOL_CALLS]";
 
-/// What the text at `cursor` begins with.
+/// The beginning of the text at `cursor`.
 pub(super) fn find(mut cursor: Cursor, place: Place) -> Found {
     if place == Place::Call {
         cursor.space();

@@ -46,7 +46,7 @@ struct Head {
     name: String,
     /// Byte at which the arguments begin.
     arguments: usize,
-    /// What may come behind the arguments: each may have white space before it, or be absent.
+    /// Texts that may come behind the arguments, each with white space before it.
     tail: &'static [&'static str],
 }
 
@@ -64,7 +64,7 @@ enum Found {
 }
 
 impl Found {
-    /// What a format `read` from `cursor`. If it is no call, the first `no_call` bytes are content.
+    /// The finding of a format that has `read` from `cursor`. If it is no call, the first `no_call` bytes are content.
     fn new(read: Result<Vec<Call>, Stop>, cursor: &mut Cursor, no_call: usize) -> Found {
         match read {
             Ok(calls) => Found::Calls(calls, cursor.at()),

@@ -2,7 +2,7 @@
 
 use super::{Call, Cursor, Found, Place, Stop};
 
-/// What the text at `cursor` begins with. The list counts as a whole, or is content.
+/// The beginning of the text at `cursor`. The list counts as a whole, or is content.
 pub(super) fn find(mut cursor: Cursor, place: Place) -> Found {
     let text = cursor.rest();
     cursor.space();
