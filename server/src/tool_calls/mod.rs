@@ -64,7 +64,8 @@ enum Found {
 }
 
 impl Found {
-    /// The finding of a format that has `read` from `cursor`. If it is no call, the first `no_call` bytes are content.
+    /// The finding of a format that has `read` from `cursor`. Without a call the first `no_call`
+    /// bytes are content.
     fn new(read: Result<Vec<Call>, Stop>, cursor: &mut Cursor, no_call: usize) -> Found {
         match read {
             Ok(calls) => Found::Calls(calls, cursor.at()),
