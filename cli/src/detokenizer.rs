@@ -6,10 +6,12 @@ use trail_runtime::engine::Request;
 use trail_runtime::text::{Decode, Step, StopMatcher, TextStream, Tokenizer};
 
 /// Text of an answer beside that of its ordinary tokens.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TextOptions {
     /// Special tokens appear by their names.
     pub keep_special: bool,
+    /// Special tokens that appear by their names all the same.
+    pub kept: Vec<u32>,
     /// The stop string or stop token that ended the answer appears at its end.
     pub include_stop: bool,
 }
@@ -30,15 +32,18 @@ pub struct Detokenizer {
 struct AnswerDecoder {
     tokenizer: Arc<Tokenizer>,
     keep_special: bool,
+    kept: Vec<u32>,
 }
 
 impl Decode for AnswerDecoder {
     fn decode(&self, ids: &[u32]) -> String {
-        Tokenizer::decode(&self.tokenizer, ids, !self.keep_special)
+        // A stream passes over the special tokens that are not kept.
+        let skips_special = !self.keep_special && self.kept.is_empty();
+        Tokenizer::decode(&self.tokenizer, ids, skips_special)
     }
 
     fn is_special(&self, id: u32) -> bool {
-        !self.keep_special && self.tokenizer.is_special(id)
+        !self.keep_special && self.tokenizer.is_special(id) && !self.kept.contains(&id)
     }
 }
 
@@ -52,7 +57,8 @@ impl Detokenizer {
         options: TextOptions,
     ) -> Self {
         let eos_tokens = if request.ignore_eos { &[] } else { eos_tokens };
-        let decoder = AnswerDecoder { tokenizer, keep_special: options.keep_special };
+        let decoder =
+            AnswerDecoder { tokenizer, keep_special: options.keep_special, kept: options.kept };
         Detokenizer {
             stream: TextStream::new(decoder),
             stops: stops.include_stop(options.include_stop),

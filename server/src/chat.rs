@@ -7,9 +7,10 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trail_runtime::text::{ChatMessage, ChatOptions};
+use trail_runtime::text::ChatOptions;
 
 use crate::access::Access;
+use crate::answer_form::CallPiece;
 use crate::body::{Admitted, Body};
 use crate::chat_message::{Message, Part, joined};
 use crate::choice::Delta;
@@ -23,6 +24,8 @@ use crate::options::Options;
 use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
 use crate::state::Shared;
+use crate::template_fields::TemplateFields;
+use crate::tools::{Tool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 #[derive(Deserialize)]
@@ -33,6 +36,9 @@ struct Fields {
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     prediction: Option<Predicted>,
+    tools: Option<Vec<Tool>>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
 }
 
 /// OpenAI's predicted output: a text that the answer is expected to repeat in part.
@@ -55,10 +61,10 @@ const UNSUPPORTED: [Field; 3] =
     [("add_special_tokens", Neutral::False), ("echo", Neutral::False), ("prompt", Neutral::Null)];
 
 /// Reads the fields of a request.
-fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
+fn read(body: &Body) -> Result<(Fields, TemplateFields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
     body.check_integers()?;
-    Ok((body.read()?, Options::read(body)?))
+    Ok((body.read()?, body.read()?, Options::read(body)?))
 }
 
 /// Reads a request as the handler does, for the fuzz target.
@@ -74,13 +80,17 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let ((fields, options), permit) = admitted.read(read).await?;
+    let ((mut fields, template, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
     let top_logprobs = fields.top_logprobs()?;
+    let tools = fields.tools().usable(&state)?;
+    let form = state.template.call_form();
     let conversation = Conversation {
+        template,
+        tools,
         options: fields.chat_options(state.allow_special_tokens)?,
         expected: fields.prediction.map(|predicted| joined(predicted.content)),
-        turns: fields.messages.into_iter().map(ChatMessage::from).collect(),
+        turns: fields.messages.into_iter().map(|message| message.into_turn(form)).collect(),
         field: "messages",
     };
     let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
@@ -91,6 +101,15 @@ pub(crate) async fn create(
 }
 
 impl Fields {
+    /// The tools, taken out of the fields.
+    fn tools(&mut self) -> Tools {
+        Tools {
+            list: self.tools.take().unwrap_or_default(),
+            choice: self.tool_choice.take().unwrap_or_default(),
+            parallel: self.parallel_tool_calls.unwrap_or(true),
+        }
+    }
+
     /// The options of the chat template. A continued message needs no opening of the next one.
     fn chat_options(&self, allow_special_tokens: bool) -> Result<ChatOptions, ApiError> {
         let continues = self.continue_final_message.unwrap_or(false);
@@ -147,7 +166,50 @@ struct ChatPiece {
 struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
-    content: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+    /// Null beside calls alone.
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
+}
+
+impl Turn {
+    fn new(role: Option<&'static str>, delta: &mut Delta, tool_calls: Vec<ToolCall>) -> Turn {
+        let text = std::mem::take(&mut delta.text);
+        let is_null = text.is_empty() && !tool_calls.is_empty();
+        let reasoning_content = std::mem::take(&mut delta.reasoning);
+        let content = (!is_null).then_some(text);
+        Turn { role, reasoning_content, content, tool_calls }
+    }
+}
+
+/// A call of a tool, or a piece of one.
+#[derive(Serialize)]
+struct ToolCall {
+    /// Of a piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: Function,
+}
+
+#[derive(Serialize)]
+struct Function {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
+}
+
+impl ToolCall {
+    fn new(piece: CallPiece, index: Option<usize>) -> ToolCall {
+        let (id, name) = piece.begins.unzip();
+        let kind = id.as_ref().map(|_| "function");
+        ToolCall { index, id, kind, function: Function { name, arguments: piece.arguments } }
+    }
 }
 
 impl Endpoint for Chat {
@@ -158,20 +220,25 @@ impl Endpoint for Chat {
     type Piece = ChatPiece;
 
     /// The role comes with the first text: a client may take the first chunk for the first token.
-    fn piece(delta: Delta) -> ChatPiece {
+    fn piece(mut delta: Delta) -> ChatPiece {
+        let calls = std::mem::take(&mut delta.calls);
+        let calls = calls.into_iter().map(|call| (call.index, call));
+        let calls = calls.map(|(index, call)| ToolCall::new(call, Some(index))).collect();
         ChatPiece {
             index: delta.index,
-            delta: Turn { role: delta.is_first.then_some("assistant"), content: delta.text },
+            delta: Turn::new(delta.is_first.then_some("assistant"), &mut delta, calls),
             logprobs: delta.scored.as_deref().map(logprobs::of_chat),
             finish_reason: delta.finish,
             token_ids: delta.token_ids,
         }
     }
 
-    fn choice(whole: Delta) -> ChatChoice {
+    fn choice(mut whole: Delta) -> ChatChoice {
+        let calls = whole.whole_calls().into_iter().map(|call| ToolCall::new(call, None));
+        let calls = calls.collect();
         ChatChoice {
             index: whole.index,
-            message: Turn { role: Some("assistant"), content: whole.text },
+            message: Turn::new(Some("assistant"), &mut whole, calls),
             logprobs: whole.scored.as_deref().map(logprobs::of_chat),
             finish_reason: whole.finish,
             token_ids: whole.token_ids,

@@ -10,6 +10,7 @@ use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitE
 use trail_runtime::text::StopMatcher;
 
 use crate::access::Access;
+use crate::answer_form::{AnswerForm, AnswerParser, CallPiece};
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::logprobs::{Scored, Scorer};
@@ -21,6 +22,9 @@ use trail_cli::{Detokenizer, TextOptions};
 /// whose thread has died cannot, so the events are polled after this time.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Finish reason of an answer with calls of tools.
+pub(crate) const TOOL_CALLS: &str = "tool_calls";
+
 /// Part of an answer since the last report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delta {
@@ -28,12 +32,18 @@ pub(crate) struct Delta {
     pub index: usize,
     /// True for the first part of an answer.
     pub is_first: bool,
-    /// New text, without incomplete characters.
+    /// New reasoning.
+    pub reasoning: String,
+    /// New content, without incomplete characters.
     pub text: String,
+    /// New pieces of calls of tools.
+    pub calls: Vec<CallPiece>,
     /// Number of tokens generated.
     pub tokens: u32,
     /// In the first delta of a prompt's first answer: tokens of the prompt that were shared.
     pub cached_tokens: u32,
+    /// Number of tokens that are reasoning.
+    pub reasoning_tokens: u32,
     /// In the last delta: accepted draft tokens.
     pub accepted_tokens: u32,
     /// Characters of the prompt before the answer.
@@ -53,8 +63,11 @@ pub(crate) struct Delta {
 impl Delta {
     /// Appends the next delta.
     fn absorb(&mut self, next: Delta) {
+        self.reasoning.push_str(&next.reasoning);
         self.text.push_str(&next.text);
+        self.calls.extend(next.calls);
         self.tokens += next.tokens;
+        self.reasoning_tokens += next.reasoning_tokens;
         self.cached_tokens += next.cached_tokens;
         self.accepted_tokens += next.accepted_tokens;
         self.finish = next.finish;
@@ -67,8 +80,46 @@ impl Delta {
         }
     }
 
+    /// The calls of a whole answer, each in one piece.
+    pub(crate) fn whole_calls(&mut self) -> Vec<CallPiece> {
+        let mut calls: Vec<CallPiece> = Vec::new();
+        for piece in std::mem::take(&mut self.calls) {
+            match calls.last_mut() {
+                Some(call) if piece.begins.is_none() => call.arguments.push_str(&piece.arguments),
+                _ => calls.push(piece),
+            }
+        }
+        calls
+    }
+
+    /// This delta in parts with one piece of a call each at the most: clients take the first piece
+    /// of a call, which has its name, alone.
+    pub(crate) fn pieces(mut self) -> Vec<Delta> {
+        if self.calls.is_empty() {
+            return vec![self];
+        }
+        let calls = std::mem::take(&mut self.calls);
+        let (finish, stop) = (self.finish.take(), self.stop.take());
+        let index = self.index;
+        let mut pieces = Vec::new();
+        if !self.text.is_empty() || !self.reasoning.is_empty() {
+            let rest = Delta { index, prompt_chars: self.prompt_chars, ..Delta::default() };
+            pieces.push(std::mem::replace(&mut self, rest));
+        }
+        for call in calls {
+            let rest = Delta { index, prompt_chars: self.prompt_chars, ..Delta::default() };
+            let first = std::mem::replace(&mut self, rest);
+            pieces.push(Delta { calls: vec![call], ..first });
+        }
+        if let Some(last) = pieces.last_mut() {
+            (last.finish, last.stop) = (finish, stop);
+        }
+        pieces
+    }
+
     fn has_news(&self) -> bool {
-        !self.text.is_empty() || self.finish.is_some()
+        let is_empty = self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty();
+        !is_empty || self.finish.is_some()
     }
 }
 
@@ -88,6 +139,8 @@ pub(crate) struct ChoiceOptions {
     pub answers: usize,
     /// Stop strings.
     pub stops: StopMatcher,
+    /// Parts of the answer beside content.
+    pub form: AnswerForm,
     /// Text beside that of ordinary tokens.
     pub text: TextOptions,
 }
@@ -102,11 +155,13 @@ pub(crate) struct Choice {
     handle: Option<RequestHandle>,
     wake: Arc<Notify>,
     answer: Detokenizer,
+    /// `None` for an answer of content alone.
+    parser: Option<AnswerParser>,
     scorer: Option<Scorer>,
     watch: Watch,
     access: Arc<Access>,
     phase: PhaseWatch,
-    /// Characters of the answer in reported text and in `pending`.
+    /// Characters of the answer's text so far, all parts together.
     sent_chars: usize,
     /// Text not yet reported.
     pending: Delta,
@@ -120,7 +175,7 @@ impl Choice {
         options: ChoiceOptions,
         mut request: Request,
     ) -> Result<Self, SubmitError> {
-        let ChoiceOptions { index, is_first, echo, scored, token_ids, answers, stops, text } =
+        let ChoiceOptions { index, is_first, echo, scored, token_ids, answers, stops, form, text } =
             options;
         let prompt_ids = token_ids.then(|| request.prompt.clone());
         let wake = Arc::new(Notify::new());
@@ -148,6 +203,7 @@ impl Choice {
             handle,
             wake,
             answer,
+            parser: form.parser(),
             scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
             watch,
             access: access.clone(),
@@ -262,7 +318,9 @@ impl Choice {
             scored.push(scorer.token(id, logprob, self.answer.decoded_chars()));
         }
         let step = self.answer.push(id);
+        let was_reasoning = self.is_reasoning();
         self.append(&step.emit);
+        self.pending.reasoning_tokens += u32::from(was_reasoning || self.is_reasoning());
         if step.stopped {
             self.end(FinishReason::Stop);
         }
@@ -270,7 +328,14 @@ impl Choice {
 
     fn append(&mut self, text: &str) {
         self.sent_chars += text.chars().count();
-        self.pending.text.push_str(text);
+        match &mut self.parser {
+            Some(parser) => parser.push(text, &mut self.pending),
+            None => self.pending.text.push_str(text),
+        }
+    }
+
+    fn is_reasoning(&self) -> bool {
+        self.parser.as_ref().is_some_and(AnswerParser::is_reasoning)
     }
 
     fn take_end(&mut self, reason: FinishReason) -> Result<(), ApiError> {
@@ -295,7 +360,14 @@ impl Choice {
             // The engine may have gone on behind a stop string.
             self.pending.accepted_tokens = handle.accepted_tokens().min(self.tokens);
         }
-        self.pending.finish = Some(reason.name());
+        let mut finish = reason.name();
+        if let Some(parser) = &mut self.parser {
+            parser.finish(&mut self.pending);
+            if parser.has_calls() && reason == FinishReason::Stop {
+                finish = TOOL_CALLS;
+            }
+        }
+        self.pending.finish = Some(finish);
         self.pending.stop = self.answer.stop().map(str::to_owned);
         self.watch.end(reason.name());
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::access::Access;
+use crate::answer_form::AnswerForm;
 use crate::body::{Admitted, Body};
 use crate::choice::Delta;
 use crate::envelope::Usage;
@@ -34,11 +35,15 @@ struct Fields {
 }
 
 /// Fields of chats that would change the answer.
-const UNSUPPORTED: [Field; 4] = [
+const UNSUPPORTED: [Field; 8] = [
     ("add_generation_prompt", Neutral::Null),
     ("add_special_tokens", Neutral::True),
+    ("chat_template_kwargs", Neutral::EmptyMap),
     ("continue_final_message", Neutral::False),
+    ("documents", Neutral::EmptyList),
     ("messages", Neutral::Null),
+    ("tool_choice", Neutral::NoTool),
+    ("tools", Neutral::EmptyList),
 ];
 
 /// Reads the fields of a request.
@@ -85,6 +90,8 @@ pub(crate) async fn create(
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),
         top_logprobs: fields.logprobs.map(TopLogprobs::get),
         top_logprobs_field: "logprobs",
+        form: AnswerForm::default(),
+        forced_calls: None,
     };
     let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Completion>(&state, &options, choices, usage).await

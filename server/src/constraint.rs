@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use trail_grammar::{Both, GrammarCompiler};
+use trail_grammar::{AfterToken, Both, GrammarSpec};
 use trail_runtime::engine::Constraint;
-use trail_runtime::text::Tokenizer;
 
 use crate::body::Body;
 use crate::error::ApiError;
-use crate::structured_outputs::{AnswerForm, FormFields};
+use crate::prompts::Prompts;
+use crate::state::ServerState;
+use crate::structured_outputs::{FormFields, OutputForm, excluding};
 use crate::token_fields::TokenFields;
+
+/// The field that forces calls of tools.
+const TOOL_CHOICE: &str = "tool_choice";
 
 /// What the answers to a request may be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerRules {
-    pub form: Option<AnswerForm>,
+    pub form: Option<OutputForm>,
     pub tokens: TokenFields,
 }
 
@@ -25,26 +29,52 @@ impl AnswerRules {
     }
 
     /// True if there is a grammar, whose compilation takes milliseconds.
-    pub(crate) fn has_grammar(&self) -> bool {
-        self.form.is_some()
+    pub(crate) fn has_grammar(&self, prompts: &Prompts) -> bool {
+        self.form.is_some() || prompts.forced_calls.is_some()
     }
 
-    /// The constraint of the answers; `None` for any answer.
+    /// The field that gives the answers to `prompts` their form.
+    pub(crate) fn field(&self, prompts: &Prompts) -> Option<&'static str> {
+        let forced = prompts.forced_calls.as_ref().map(|_| TOOL_CHOICE);
+        self.form.as_ref().map(|form| form.field).or(forced)
+    }
+
+    /// The constraint of the answers to `prompts`; `None` for any answer.
     pub(crate) fn constraint(
         &self,
-        compiler: &GrammarCompiler,
-        tokenizer: &Tokenizer,
-        vocab_size: usize,
+        state: &ServerState,
+        prompts: &Prompts,
     ) -> Result<Option<Arc<dyn Constraint>>, ApiError> {
-        let rules = self.tokens.rules(tokenizer, vocab_size)?;
+        let vocab_size = state.engine.model().config.vocab_size;
+        let rules = self.tokens.rules(&state.tokenizer, vocab_size)?;
         let rules = rules.map(|rules| Arc::new(rules) as Arc<dyn Constraint>);
-        let Some(AnswerForm { spec, field }) = &self.form else { return Ok(rules) };
-        let grammar = compiler.compile(spec);
-        let grammar: Arc<dyn Constraint> = grammar
-            .map_err(|error| ApiError::invalid_field(*field, format!("'{field}': {error}")))?;
+        let grammar = match (&self.form, &prompts.forced_calls) {
+            (None, None) => return Ok(rules),
+            (Some(form), Some(_)) => return Err(excluding(form.field, TOOL_CHOICE)),
+            (None, Some(lark)) => compiled(state, &GrammarSpec::Lark(lark.clone()), TOOL_CHOICE)?,
+            (Some(form), None) => {
+                let grammar = compiled(state, &form.spec, form.field)?;
+                match prompts.form.end_of_reasoning(&state.tokenizer) {
+                    // The form is that of the content.
+                    Some(token) => Arc::new(AfterToken { token, inner: grammar, vocab_size }),
+                    None => grammar,
+                }
+            }
+        };
         Ok(Some(match rules {
             Some(rules) => Arc::new(Both(grammar, rules)),
             None => grammar,
         }))
+    }
+}
+
+fn compiled(
+    state: &ServerState,
+    spec: &GrammarSpec,
+    field: &'static str,
+) -> Result<Arc<dyn Constraint>, ApiError> {
+    match state.grammars.compile(spec) {
+        Ok(grammar) => Ok(grammar),
+        Err(error) => Err(ApiError::invalid_field(field, format!("'{field}': {error}"))),
     }
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
+use crate::answer_form::AnswerForm;
 use crate::body_permit::BodyPermit;
 use crate::error::ApiError;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
+use crate::template_fields::TemplateFields;
+use crate::tools::UsableTools;
 
 /// The turns of a conversation.
 pub(crate) struct Conversation {
@@ -15,6 +18,10 @@ pub(crate) struct Conversation {
     pub turns: Vec<ChatMessage>,
     /// A text that the answer is expected to repeat in part.
     pub expected: Option<String>,
+    /// Variables of the template.
+    pub template: TemplateFields,
+    /// Tools that the model is shown.
+    pub tools: Option<UsableTools>,
     /// Form of the prompt.
     pub options: ChatOptions,
     /// Name of the request field that holds the turns, for error messages.
@@ -28,16 +35,23 @@ impl Conversation {
         state: Arc<ServerState>,
         permit: BodyPermit,
     ) -> Result<(Prompts, BodyPermit), ApiError> {
-        let Conversation { turns, expected, options, field } = self;
+        let Conversation { turns, expected, template, tools, options, field } = self;
         if turns.is_empty() {
             return Err(ApiError::invalid_field(field, "there are no messages: give at least one"));
         }
+        let shown = tools.as_ref().map_or(&[][..], UsableTools::list);
+        let variables = template.variables(shown)?;
         let (prompts, permit) = permit
             .run(move |_| {
                 let invalid = |error: ChatError| ApiError::invalid_field(field, error.to_string());
-                let chat = state.template.render_for(&state.tokenizer, &turns, options);
+                let chat = state.template.render_for(&state.tokenizer, &turns, &variables, options);
                 let chat = chat.map_err(invalid)?;
                 let text = chat.plain_text();
+                let format = state.reasoning_format;
+                let reasoning = format.parser(&text).map(|parser| (format, parser));
+                let thinks = reasoning.as_ref().is_some_and(|(_, parser)| parser.is_reasoning());
+                let forced = tools.as_ref().map(|tools| tools.grammar(thinks, &state.tokenizer));
+                let forced_calls = forced.transpose()?.flatten();
                 state.check_text(field, &text)?;
                 state.check_beginning(field, &text)?;
                 let ids = chat.encode(&state.tokenizer).map_err(invalid)?;
@@ -50,6 +64,11 @@ impl Conversation {
                     default_max_tokens: None,
                     top_logprobs: None,
                     top_logprobs_field: "top_logprobs",
+                    form: AnswerForm {
+                        reasoning,
+                        tools: tools.as_ref().and_then(UsableTools::form),
+                    },
+                    forced_calls,
                 })
             })
             .await?;

@@ -52,6 +52,8 @@ pub(crate) struct PromptTokens {
 pub(crate) struct CompletionTokens {
     /// Accepted draft tokens.
     pub accepted_prediction_tokens: u64,
+    /// Tokens of reasoning.
+    pub reasoning_tokens: u64,
 }
 
 impl Usage {
@@ -68,5 +70,6 @@ impl Usage {
         self.prompt_tokens_details.cached_tokens += u64::from(delta.cached_tokens);
         self.completion_tokens_details.accepted_prediction_tokens +=
             u64::from(delta.accepted_tokens);
+        self.completion_tokens_details.reasoning_tokens += u64::from(delta.reasoning_tokens);
     }
 }

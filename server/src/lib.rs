@@ -13,6 +13,7 @@
 
 mod access;
 mod activity;
+mod answer_form;
 mod api_keys;
 mod authentication;
 mod body;
@@ -40,6 +41,7 @@ mod lifecycle;
 mod listener;
 mod logprobs;
 mod memory_budget;
+mod message_blocks;
 mod message_events;
 mod messages;
 mod metrics;
@@ -47,15 +49,19 @@ mod models;
 mod number;
 mod one_or_many;
 mod options;
+mod past_call;
 mod prompt;
 mod prompts;
 mod rate_limit;
+mod reasoning;
 mod reload;
 mod reply;
 mod request_head;
 mod request_log;
 mod request_metrics;
 mod response_events;
+mod response_input;
+mod response_items;
 mod response_object;
 mod response_store;
 mod responses;
@@ -69,12 +75,15 @@ mod socket;
 mod state;
 mod structured_outputs;
 mod submit;
+mod template_fields;
 mod thrash_watch;
 mod timed_stream;
 mod timeouts;
 mod tls;
 mod token_fields;
 mod tokenize;
+mod tool_calls;
+mod tools;
 mod unix_socket;
 mod unsupported;
 mod vllm_metrics;
@@ -94,6 +103,7 @@ use cors::Origins;
 use error::ApiError;
 use listener::{Listener, Reach};
 use memory_budget::MemoryBudget;
+pub use reasoning::ReasoningFormat;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
 pub use request_head::check_text as check_head;
@@ -102,6 +112,7 @@ pub use server_options::ServerOptions;
 pub use signals::Signals;
 use state::{ServerState, Shared};
 pub use timeouts::Timeouts;
+pub use tool_calls::ToolFormat;
 
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
@@ -215,6 +226,12 @@ async fn refuse_unless_open(
         return Err(refusal);
     }
     Ok(next.run(request).await)
+}
+
+/// Reasoning, content and calls of an answer in `deltas`, for the fuzz target.
+#[cfg(fuzzing)]
+pub fn answer_parts(tools: ToolFormat, reasoning: ReasoningFormat, deltas: &[&str]) -> [String; 3] {
+    answer_form::parts(tools, reasoning, deltas)
 }
 
 /// Reads `bytes` as the body of a chat and of a completion, for the fuzz target. Returns the

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use trail_runtime::text::{ChatMessage, ChatOptions};
+use trail_runtime::text::{CallForm, ChatMessage, ChatOptions};
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
@@ -16,12 +16,15 @@ use crate::conversation::Conversation;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, whole_answers};
+use crate::message_blocks::Turn;
 use crate::message_events::{MessageEvents, MessageHead};
 use crate::number::Count;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
-use crate::state::Shared;
+use crate::state::{ServerState, Shared};
 use crate::structured_outputs::ResponseFormat;
+use crate::template_fields::TemplateFields;
+use crate::tools::{MessageTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
@@ -42,12 +45,27 @@ struct Fields {
     output_config: Option<OutputConfig>,
     /// The name of `output_config.format` in earlier versions of the API.
     output_format: Option<ResponseFormat>,
+    tools: Option<Vec<MessageTool>>,
+    tool_choice: Option<ToolChoice>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with a format")]
 struct OutputConfig {
     format: Option<ResponseFormat>,
+}
+
+/// The part of the choice that is about the number of calls.
+#[derive(Deserialize)]
+struct Parallel {
+    #[serde(rename = "tool_choice")]
+    choice: Option<ParallelChoice>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object with a type")]
+struct ParallelChoice {
+    disable_parallel_tool_use: Option<bool>,
 }
 
 /// The field that a message needs and its count does not.
@@ -57,43 +75,18 @@ struct Length {
     _max_tokens: Count,
 }
 
-#[derive(Deserialize)]
-#[serde(expecting = "an object with a role and a content")]
-struct Turn {
-    role: Role,
-    content: OneOrMany<Part>,
+/// A request: what it shares with OpenAI's endpoints by name and meaning is in its options.
+struct Request {
+    system: Option<String>,
+    turns: Vec<Turn>,
+    tools: Tools,
+    template: TemplateFields,
+    options: Options,
 }
 
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Role {
-    User,
-    Assistant,
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        }
-    }
-}
-
-impl Fields {
-    /// The turns with the system's before them. A last one of the assistant is continued.
-    fn turns(self) -> (Vec<ChatMessage>, bool) {
-        let continues = self.messages.last().is_some_and(|turn| turn.role == Role::Assistant);
-        let system = self.system.map(|system| ChatMessage::new("system", joined(system)));
-        let turn = |turn: Turn| ChatMessage::new(turn.role.name(), joined(turn.content));
-        (system.into_iter().chain(self.messages.into_iter().map(turn)).collect(), continues)
-    }
-}
-
-/// Reads a request: its turns, if the last one is continued, and the options that it shares with
-/// OpenAI's endpoints by name and meaning.
-fn read(body: &Body) -> Result<(Vec<ChatMessage>, bool, Options), ApiError> {
+fn read(body: &Body) -> Result<Request, ApiError> {
     body.check(&UNSUPPORTED)?;
+    body.check_integers()?;
     let mut fields: Fields = body.read()?;
     let stop_sequences = fields.stop_sequences.take();
     let config = fields.output_config.take().and_then(|config| config.format);
@@ -104,20 +97,48 @@ fn read(body: &Body) -> Result<(Vec<ChatMessage>, bool, Options), ApiError> {
         let message = "there are no messages: give at least one";
         return Err(ApiError::invalid_field("messages", message));
     }
-    let (turns, continues) = fields.turns();
-    Ok((turns, continues, options))
+    let only_one =
+        body.read::<Parallel>()?.choice.and_then(|choice| choice.disable_parallel_tool_use);
+    Ok(Request {
+        system: fields.system.map(joined),
+        turns: fields.messages,
+        tools: Tools {
+            list: fields
+                .tools
+                .unwrap_or_default()
+                .into_iter()
+                .map(|MessageTool(tool)| tool)
+                .collect(),
+            choice: fields.tool_choice.unwrap_or_default(),
+            parallel: !only_one.unwrap_or(false),
+        },
+        template: body.read()?,
+        options,
+    })
 }
 
-fn conversation(turns: Vec<ChatMessage>, continues: bool, allow_special: bool) -> Conversation {
-    Conversation {
-        turns,
-        expected: None,
-        options: ChatOptions {
-            add_generation_prompt: !continues,
-            continue_final_message: continues,
-            allow_special_tokens: allow_special,
-        },
-        field: "messages",
+impl Request {
+    /// The conversation, and the options. A last turn of the assistant is continued.
+    fn conversation(self, state: &ServerState) -> Result<(Conversation, Options), ApiError> {
+        state.check_model(self.options.model.as_deref())?;
+        let continues = self.turns.last().is_some_and(Turn::is_assistant);
+        let form: CallForm = state.template.call_form();
+        let system = self.system.map(|system| ChatMessage::new("system", system));
+        let mut turns: Vec<ChatMessage> = system.into_iter().collect();
+        self.turns.into_iter().for_each(|turn| turn.append(form, &mut turns));
+        let conversation = Conversation {
+            turns,
+            expected: None,
+            template: self.template,
+            tools: self.tools.usable(state)?,
+            options: ChatOptions {
+                add_generation_prompt: !continues,
+                continue_final_message: continues,
+                allow_special_tokens: state.allow_special_tokens,
+            },
+            field: "messages",
+        };
+        Ok((conversation, self.options))
     }
 }
 
@@ -128,14 +149,13 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let ((turns, continues, options), permit) = admitted
+    let (request, permit) = admitted
         .read(|body| {
-            let fields = read(body)?;
-            body.read::<Length>().map(|_| fields)
+            let request = read(body)?;
+            body.read::<Length>().map(|_| request)
         })
         .await?;
-    state.check_model(options.model.as_deref())?;
-    let conversation = conversation(turns, continues, state.allow_special_tokens);
+    let (conversation, options) = request.conversation(&state)?;
     let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
     let usage = Usage::of_prompts(&prompts.ids);
     let choices = options.submit(&state, &access, prompts, permit).await?;
@@ -153,9 +173,8 @@ pub(crate) async fn count_tokens(
     admitted: Admitted,
 ) -> Result<Json<Value>, ApiError> {
     state.check_open()?;
-    let ((turns, continues, options), permit) = admitted.read(read).await?;
-    state.check_model(options.model.as_deref())?;
-    let conversation = conversation(turns, continues, state.allow_special_tokens);
+    let (request, permit) = admitted.read(read).await?;
+    let (conversation, _) = request.conversation(&state)?;
     let (prompts, _) = conversation.encode(state, permit).await?;
     Ok(Json(json!({ "input_tokens": prompts.ids[0].len() })))
 }

@@ -14,7 +14,7 @@ use crate::number::{Count, Real, Whole};
 use crate::one_or_many::OneOrMany;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
-use crate::structured_outputs::{AnswerForm, excluding};
+use crate::structured_outputs::{OutputForm, excluding};
 
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;
@@ -117,7 +117,7 @@ impl Options {
     }
 
     /// These options with the `form` of the answer in a field of one API alone.
-    pub(crate) fn in_form(mut self, form: Option<AnswerForm>) -> Result<Options, ApiError> {
+    pub(crate) fn in_form(mut self, form: Option<OutputForm>) -> Result<Options, ApiError> {
         match (&self.rules.form, form) {
             (Some(other), Some(form)) => Err(excluding(other.field, form.field)),
             (_, None) => Ok(self),
@@ -172,7 +172,7 @@ impl Options {
             stop_tokens: self.stop_tokens()?,
             length_hint: self.length_hint(state)?,
             // A grammar allows the end where it is complete.
-            ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(),
+            ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(prompts),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))

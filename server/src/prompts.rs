@@ -1,5 +1,7 @@
 //! The prompts of a request.
 
+use crate::answer_form::AnswerForm;
+
 /// Prompts, and the options that each endpoint spells in its own way.
 pub(crate) struct Prompts {
     /// Token ids of each prompt.
@@ -16,4 +18,8 @@ pub(crate) struct Prompts {
     pub top_logprobs_field: &'static str,
     /// Text before each answer, one per prompt; empty for none.
     pub echo: Vec<String>,
+    /// Parts of the answers beside content.
+    pub form: AnswerForm,
+    /// The grammar (Lark) of the calls that the answers must have; `None` if they need none.
+    pub forced_calls: Option<String>,
 }

@@ -122,12 +122,15 @@ struct ChunkEvents<D> {
 }
 
 impl<D: Endpoint> EventSource for ChunkEvents<D> {
-    fn convert(&mut self, mut delta: Delta) -> Vec<Sent> {
+    fn convert(&mut self, delta: Delta) -> Vec<Sent> {
         self.usage.add(&delta);
         self.open -= usize::from(delta.finish.is_some());
         let usage = self.continuous_usage.then_some(self.usage);
-        let prompt = D::shared_prompt(&mut delta);
-        let mut events = vec![self.head.event(vec![D::piece(delta)], usage, prompt)];
+        let event = |mut delta: Delta| {
+            let prompt = D::shared_prompt(&mut delta);
+            self.head.event(vec![D::piece(delta)], usage, prompt)
+        };
+        let mut events: Vec<Sent> = delta.pieces().into_iter().map(event).collect();
         if self.open == 0 {
             if self.include_usage {
                 events.push(self.head.event(Vec::new(), Some(self.usage), None));

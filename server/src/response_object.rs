@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::choice::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
+use crate::response_items::Items;
 use crate::response_store::StoredResponse;
 use crate::state::{ServerState, unix_time};
 
@@ -29,6 +30,12 @@ pub(crate) struct Echoed {
     pub store: bool,
     /// The form of the answer.
     pub format: Value,
+    /// The tools, as the request has them.
+    pub tools: Value,
+    /// Which of these the answer may call, as the request has it.
+    pub tool_choice: Value,
+    /// Several calls may be in one answer.
+    pub parallel_tool_calls: bool,
 }
 
 /// A response in progress, and its place in the store.
@@ -40,7 +47,6 @@ pub(crate) struct Outcome {
     /// The turns before the answer, if the response is to be kept.
     turns: Option<Vec<ChatMessage>>,
     id: String,
-    message_id: String,
     created: u64,
 }
 
@@ -53,25 +59,15 @@ impl Outcome {
         sampling: SamplingParams,
         turns: Option<Vec<ChatMessage>>,
     ) -> Self {
-        let (id, message_id) = (format!("resp_{}", random::id()), format!("msg_{}", random::id()));
-        Outcome { state, access, echoed, sampling, turns, id, message_id, created: unix_time() }
-    }
-
-    /// Id of the answer's message.
-    pub(crate) fn message_id(&self) -> &str {
-        &self.message_id
+        let id = format!("resp_{}", random::id());
+        Outcome { state, access, echoed, sampling, turns, id, created: unix_time() }
     }
 
     /// The object with `status` and `output`.
     fn object(&self, status: &str, output: Value, usage: Value) -> Value {
-        let Echoed {
-            instructions,
-            max_output_tokens,
-            previous_response_id,
-            metadata,
-            store,
-            format,
-        } = &self.echoed;
+        let Echoed { instructions, max_output_tokens, previous_response_id, metadata, .. } =
+            &self.echoed;
+        let Echoed { store, format, tools, tool_choice, parallel_tool_calls, .. } = &self.echoed;
         json!({
             "id": self.id,
             "object": "response",
@@ -86,15 +82,15 @@ impl Outcome {
             "metadata": metadata,
             "model": self.state.name(),
             "output": output,
-            "parallel_tool_calls": true,
+            "parallel_tool_calls": parallel_tool_calls,
             "previous_response_id": previous_response_id,
             "reasoning": { "effort": null, "summary": null },
             "service_tier": "default",
             "store": store,
             "temperature": decimal(self.sampling.temperature),
             "text": { "format": format },
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": tool_choice,
+            "tools": tools,
             "top_logprobs": 0,
             "top_p": decimal(self.sampling.top_p),
             "truncation": "disabled",
@@ -108,22 +104,6 @@ impl Outcome {
         self.object("in_progress", json!([]), Value::Null)
     }
 
-    /// The content of the answer's message.
-    pub(crate) fn part(text: &str) -> Value {
-        json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
-    }
-
-    /// The answer's message.
-    pub(crate) fn message(&self, status: &str, content: Value) -> Value {
-        json!({
-            "id": self.message_id,
-            "type": "message",
-            "status": status,
-            "role": "assistant",
-            "content": content,
-        })
-    }
-
     /// The object of a request that failed after its start.
     pub(crate) fn failed(&self, error: &ApiError) -> Value {
         let mut object = self.object("failed", json!([]), Value::Null);
@@ -133,28 +113,35 @@ impl Outcome {
 
     /// The object of the whole `answer` to a prompt with the counts `usage`, which is kept if the
     /// request asked for it.
-    pub(crate) fn complete(mut self, answer: Delta, mut usage: Usage) -> Value {
+    pub(crate) fn complete(mut self, mut answer: Delta, mut usage: Usage) -> Value {
         usage.add(&answer);
-        self.end(&answer.text, answer.finish, &usage)
+        let mut items = Items::default();
+        items.take(&mut answer);
+        self.end(&items, status(answer.finish), &usage)
     }
 
-    /// The object at the end of an answer of `text`, for the reason `finish`.
-    pub(crate) fn end(&mut self, text: &str, finish: Option<&str>, usage: &Usage) -> Value {
-        let is_cut = finish == Some("length");
-        let status = if is_cut { "incomplete" } else { "completed" };
-        let message = self.message(status, json!([Outcome::part(text)]));
-        let mut object = self.object(status, json!([message]), counts(usage));
-        if is_cut {
+    /// The object at the end of an answer of `items` that is complete or not by `status`.
+    pub(crate) fn end(&mut self, items: &Items, status: &str, usage: &Usage) -> Value {
+        let mut object = self.object(status, items.output(status), counts(usage));
+        if status == INCOMPLETE {
             object["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
         if let Some(mut turns) = self.turns.take() {
-            turns.push(ChatMessage::new("assistant", text));
+            turns.push(items.turn(self.state.template.call_form()));
             let owner = self.access.key().map(|key| key.name.clone());
             let stored = StoredResponse { owner, turns, object: object.clone() };
             self.state.responses.insert(self.id.clone(), stored);
         }
         object
     }
+}
+
+/// Status of an answer that is cut.
+const INCOMPLETE: &str = "incomplete";
+
+/// The status of an answer that ended for the reason `finish`.
+pub(crate) fn status(finish: Option<&str>) -> &'static str {
+    if finish == Some("length") { INCOMPLETE } else { "completed" }
 }
 
 /// The number with the fewest digits that is `value` as f32: 0.7 and not 0.699999988.
@@ -168,7 +155,9 @@ fn counts(usage: &Usage) -> Value {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": { "cached_tokens": usage.prompt_tokens_details.cached_tokens },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": { "reasoning_tokens": 0 },
+        "output_tokens_details": {
+            "reasoning_tokens": usage.completion_tokens_details.reasoning_tokens,
+        },
         "total_tokens": usage.total_tokens,
     })
 }

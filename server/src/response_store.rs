@@ -26,7 +26,11 @@ pub(crate) struct StoredResponse {
 impl StoredResponse {
     /// The turns once more for the text of the object.
     fn bytes(&self) -> usize {
-        let turn = |turn: &ChatMessage| size_of::<ChatMessage>() + 2 * turn.content.len();
+        let turn = |turn: &ChatMessage| {
+            let content = turn.content.as_ref().map_or(0, String::len);
+            let other: usize = turn.other.values().map(|value| value.to_string().len()).sum();
+            size_of::<ChatMessage>() + 2 * (content + other)
+        };
         OBJECT_BYTES + self.turns.iter().map(turn).sum::<usize>()
     }
 }
@@ -108,7 +112,7 @@ mod tests {
     fn a_response_is_its_owners_until_it_is_deleted() {
         let store = ResponseStore::default();
         store.insert("1".into(), response("a", "x"));
-        let text = |id, owner| Some(store.get(id, owner)?.turns[0].content.clone());
+        let text = |id, owner| store.get(id, owner)?.turns[0].content.clone();
         assert_eq!(text("1", Some("a")).as_deref(), Some("x"));
         assert_eq!(
             (text("1", Some("b")), text("1", None), text("2", Some("a"))),

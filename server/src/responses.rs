@@ -1,4 +1,4 @@
-//! `/v1/responses`: OpenAI's Responses API for text.
+//! `/v1/responses`: OpenAI's Responses API for text and functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use trail_runtime::text::{ChatMessage, ChatOptions};
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
-use crate::chat_message::{Part, joined, template_role};
 use crate::conversation::Conversation;
 use crate::envelope::Usage;
 use crate::error::ApiError;
@@ -21,9 +20,12 @@ use crate::number::Count;
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::response_events::ResponseEvents;
+use crate::response_input::{self, Item};
 use crate::response_object::{Echoed, Outcome};
 use crate::state::Shared;
 use crate::structured_outputs::ResponseFormat;
+use crate::template_fields::TemplateFields;
+use crate::tools::{FlatTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of this endpoint that would change the answer and are not supported.
@@ -48,26 +50,12 @@ struct Fields {
     store: Option<bool>,
     metadata: Option<BTreeMap<String, String>>,
     include: Option<Vec<String>>,
+    tools: Option<Vec<FlatTool>>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
     text: Option<TextFormat>,
     #[serde(rename = "truncation")]
     _truncation: Option<Truncation>,
-}
-
-/// An item of the input. Only messages are supported.
-#[derive(Deserialize)]
-#[serde(expecting = "an object with a role and a content")]
-struct Item {
-    #[serde(default, rename = "type")]
-    _kind: ItemKind,
-    role: String,
-    content: OneOrMany<Part>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-enum ItemKind {
-    #[default]
-    Message,
 }
 
 #[derive(Deserialize)]
@@ -91,9 +79,20 @@ enum Truncation {
     Disabled,
 }
 
-/// A request: the turns of its input, and what its response repeats.
+/// Fields that a response repeats as they are.
+#[derive(Deserialize)]
+struct Repeated {
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    tool_choice: Option<Value>,
+}
+
+/// A request: the items of its input, and what its response repeats.
 struct Request {
-    turns: Vec<ChatMessage>,
+    items: Vec<Item>,
+    tools: Tools,
+    template: TemplateFields,
     store: bool,
     echoed: Echoed,
     options: Options,
@@ -101,6 +100,7 @@ struct Request {
 
 fn read(body: &Body) -> Result<Request, ApiError> {
     body.check(&UNSUPPORTED)?;
+    body.check_integers()?;
     let fields: Fields = body.read()?;
     if fields.include.iter().flatten().any(|included| included == LOGPROBS) {
         let message = format!("'{LOGPROBS}' is not supported: leave it out");
@@ -111,11 +111,12 @@ fn read(body: &Body) -> Result<Request, ApiError> {
         let message = format!("metadata has more than {MAX_METADATA} entries");
         return Err(ApiError::invalid_field("metadata", message));
     }
-    let turn = |item: Item| ChatMessage::new(template_role(item.role), joined(item.content));
-    let turns = match fields.input {
-        OneOrMany::One(text) => vec![ChatMessage::new("user", text)],
-        OneOrMany::Many(items) => items.into_iter().map(turn).collect(),
+    let items = match fields.input {
+        OneOrMany::One(text) => vec![Item::Message { role: "user".into(), text }],
+        OneOrMany::Many(items) => items,
     };
+    let repeated: Repeated = body.read()?;
+    let parallel = fields.parallel_tool_calls.unwrap_or(true);
     let options = Options::read(body)?.of_response(fields.max_output_tokens);
     let format = fields.text.and_then(|text| text.format).unwrap_or_default();
     let echoed_format = format.echoed();
@@ -128,8 +129,14 @@ fn read(body: &Body) -> Result<Request, ApiError> {
         metadata,
         store,
         format: echoed_format,
+        tools: repeated.tools.unwrap_or_else(|| json!([])),
+        tool_choice: repeated.tool_choice.unwrap_or_else(|| json!("auto")),
+        parallel_tool_calls: parallel,
     };
-    Ok(Request { turns, store, echoed, options })
+    let list = fields.tools.unwrap_or_default().into_iter().map(|FlatTool(tool)| tool).collect();
+    let choice = fields.tool_choice.unwrap_or_default();
+    let tools = Tools { list, choice, parallel };
+    Ok(Request { items, tools, template: body.read()?, store, echoed, options })
 }
 
 /// Answers an input.
@@ -139,11 +146,13 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (Request { turns, store, echoed, options }, permit) = admitted.read(read).await?;
+    let (request, permit) = admitted.read(read).await?;
+    let Request { items, tools, template, store, echoed, options } = request;
     state.check_model(options.model.as_deref())?;
-    if turns.is_empty() {
+    if items.is_empty() {
         return Err(ApiError::invalid_field("input", "the input is empty: give one message"));
     }
+    let turns = response_input::turns(items, state.template.call_form());
     let turns = match &echoed.previous_response_id {
         None => turns,
         Some(id) => {
@@ -158,6 +167,8 @@ pub(crate) async fn create(
     let conversation = Conversation {
         turns: instructions.into_iter().chain(turns.iter().cloned()).collect(),
         expected: None,
+        template,
+        tools: tools.usable(&state)?,
         options: ChatOptions {
             allow_special_tokens: state.allow_special_tokens,
             ..ChatOptions::default()

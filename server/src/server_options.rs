@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::reasoning::ReasoningFormat;
 use crate::secret::Secret;
 use crate::timeouts::Timeouts;
+use crate::tool_calls::ToolFormat;
 
 /// Options of a server.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,10 @@ pub struct ServerOptions {
     pub root_path: String,
     /// Names of the model; the first is that of responses. Empty for the name of its files.
     pub model_names: Vec<String>,
+    /// Form in which the model writes calls of tools; `None` for the one that its template shows.
+    pub tool_format: Option<ToolFormat>,
+    /// Form in which the model writes its reasoning; `None` for the one that its template shows.
+    pub reasoning_format: Option<ReasoningFormat>,
     /// Folder of an encoder for `/v1/embeddings`.
     pub embedding_model: Option<PathBuf>,
     /// The API key that a request needs.

@@ -20,11 +20,13 @@ use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
+use crate::reasoning::ReasoningFormat;
 use crate::response_store::ResponseStore;
 use crate::root_path;
 use crate::server_options::ServerOptions;
 use crate::timeouts::Timeouts;
 use crate::tls::Tls;
+use crate::tool_calls::ToolFormat;
 
 /// The served model, its engine, and the server's own records.
 pub(crate) struct ServerState {
@@ -46,6 +48,10 @@ pub(crate) struct ServerState {
     pub grammars: GrammarCompiler,
     /// Chat template of the model.
     pub template: ChatTemplate,
+    /// Form in which the model writes calls of tools, if it is known.
+    pub tool_format: Option<ToolFormat>,
+    /// Form in which the model writes its reasoning.
+    pub reasoning_format: ReasoningFormat,
     /// Sampling parameters of a request that names none.
     pub sampling: SamplingParams,
     /// Certificate and key; `None` for plain HTTP.
@@ -105,6 +111,12 @@ impl ServerState {
             sampling: setup.load_sampling_defaults()?,
             grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
             tokenizer,
+            tool_format: options
+                .tool_format
+                .or_else(|| ToolFormat::of_template(&setup.template.source())),
+            reasoning_format: options
+                .reasoning_format
+                .unwrap_or_else(|| ReasoningFormat::of_template(&setup.template.source())),
             template: setup.template,
             names: match options.model_names.is_empty() {
                 true => vec![setup.name],

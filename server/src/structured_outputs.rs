@@ -13,7 +13,7 @@ const MAX_SCHEMA: usize = 256 << 10;
 
 /// The form of an answer, and the field that asks for it.
 #[derive(Clone, Debug)]
-pub(crate) struct AnswerForm {
+pub(crate) struct OutputForm {
     pub spec: GrammarSpec,
     pub field: &'static str,
 }
@@ -95,7 +95,7 @@ impl ResponseFormat {
     }
 
     /// The form that the field `name` asks for; `None` for text.
-    pub(crate) fn form(self, name: &'static str) -> Result<Option<AnswerForm>, ApiError> {
+    pub(crate) fn form(self, name: &'static str) -> Result<Option<OutputForm>, ApiError> {
         let schema = self.json_schema.and_then(|named| named.schema).or(self.schema);
         let spec = match (self.kind, schema) {
             (FormatKind::Text, _) => return Ok(None),
@@ -108,13 +108,13 @@ impl ResponseFormat {
                 return Err(ApiError::invalid_field(name, message));
             }
         };
-        Ok(Some(AnswerForm { spec, field: name }))
+        Ok(Some(OutputForm { spec, field: name }))
     }
 }
 
 impl FormFields {
     /// The form of the answer, if any field asks for one.
-    pub(crate) fn form(self) -> Result<Option<AnswerForm>, ApiError> {
+    pub(crate) fn form(self) -> Result<Option<OutputForm>, ApiError> {
         let mut forms = Forms(None);
         if let Some(format) = self.response_format
             && let Some(form) = format.form("response_format")?
@@ -135,7 +135,7 @@ impl FormFields {
             forms.add(NAME, object(outputs.json_object))?;
             forms.add(NAME, outputs.choice.map(GrammarSpec::Choice))?;
             forms.add(NAME, text(outputs.regex).map(GrammarSpec::Regex))?;
-            forms.add(NAME, text(outputs.grammar).map(GrammarSpec::Grammar))?;
+            forms.add(NAME, text(outputs.grammar).map(GrammarSpec::grammar))?;
         }
         forms.add("guided_json", schema("guided_json", self.guided_json, false)?)?;
         forms.add("json_schema", schema("json_schema", self.json_schema, false)?)?;
@@ -143,15 +143,15 @@ impl FormFields {
         forms.add("guided_choice", self.guided_choice.map(GrammarSpec::Choice))?;
         forms.add("guided_regex", text(self.guided_regex).map(GrammarSpec::Regex))?;
         forms.add("regex", text(self.regex).map(GrammarSpec::Regex))?;
-        forms.add("guided_grammar", text(self.guided_grammar).map(GrammarSpec::Grammar))?;
-        forms.add("grammar", text(self.grammar).map(GrammarSpec::Grammar))?;
-        forms.add("ebnf", text(self.ebnf).map(GrammarSpec::Grammar))?;
+        forms.add("guided_grammar", text(self.guided_grammar).map(GrammarSpec::grammar))?;
+        forms.add("grammar", text(self.grammar).map(GrammarSpec::grammar))?;
+        forms.add("ebnf", text(self.ebnf).map(GrammarSpec::grammar))?;
         Ok(forms.0)
     }
 }
 
 /// At most one form.
-struct Forms(Option<AnswerForm>);
+struct Forms(Option<OutputForm>);
 
 impl Forms {
     fn add(&mut self, field: &'static str, spec: Option<GrammarSpec>) -> Result<(), ApiError> {
@@ -159,7 +159,7 @@ impl Forms {
         if let Some(other) = &self.0 {
             return Err(excluding(other.field, field));
         }
-        self.0 = Some(AnswerForm { spec, field });
+        self.0 = Some(OutputForm { spec, field });
         Ok(())
     }
 }
@@ -202,7 +202,7 @@ pub(crate) fn of_schema(
 mod tests {
     use super::*;
 
-    fn form(body: &str) -> Result<Option<AnswerForm>, String> {
+    fn form(body: &str) -> Result<Option<OutputForm>, String> {
         let fields: FormFields = serde_json::from_str(body).map_err(|error| error.to_string())?;
         fields.form().map_err(|error| error.message().to_owned())
     }
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(spec(&format!(r#"{{"{field}": "x+"}}"#)), GrammarSpec::Regex("x+".into()));
         }
         for field in ["grammar", "guided_grammar", "ebnf"] {
-            let grammar = GrammarSpec::Grammar("root ::= x".into());
+            let grammar = GrammarSpec::grammar("root ::= x".into());
             assert_eq!(spec(&format!(r#"{{"{field}": "root ::= x"}}"#)), grammar);
         }
         for nothing in ["{}", r#"{"response_format": {"type": "text"}}"#] {

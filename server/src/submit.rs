@@ -27,7 +27,7 @@ impl Options {
         prompts: Prompts,
         permit: BodyPermit,
     ) -> Result<Vec<Choice>, ApiError> {
-        if !state.engine.predicts_slowly() && !self.rules.has_grammar() {
+        if !state.engine.predicts_slowly() && !self.rules.has_grammar(&prompts) {
             return self.submit_all(state, access, &prompts, &|| false);
         }
         let (options, state, access) = (self.clone(), state.clone(), access.clone());
@@ -53,8 +53,7 @@ impl Options {
         }
         let vocab_size = state.engine.model().config.vocab_size;
         let bias = self.rules.tokens.logit_bias(vocab_size)?;
-        let rules = &self.rules;
-        let constraint = rules.constraint(&state.grammars, &state.tokenizer, vocab_size)?;
+        let constraint = self.rules.constraint(state, prompts)?;
         access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
@@ -64,8 +63,13 @@ impl Options {
             let request = self.request(state, access, prompts, index / n, sampling)?;
             let constraint = constraint.clone();
             let request = Request { initial_prediction, constraint, ..request };
-            Choice::submit(state, access, self.choice_options(prompts, index, index / n)?, request)
-                .map_err(|error| self.refusal(prompts, error))
+            Choice::submit(
+                state,
+                access,
+                self.choice_options(state, prompts, index, index / n)?,
+                request,
+            )
+            .map_err(|error| self.refusal(prompts, error))
         };
         let mut choices: Vec<Choice> = Vec::with_capacity(count);
         for index in 0..count {
@@ -85,6 +89,7 @@ impl Options {
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
     fn choice_options(
         &self,
+        state: &ServerState,
         prompts: &Prompts,
         index: usize,
         prompt: usize,
@@ -97,7 +102,9 @@ impl Options {
             answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
             token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
+            form: prompts.form.clone(),
             text: TextOptions {
+                kept: prompts.form.tokens(&state.tokenizer),
                 keep_special: !self.skip_special_tokens.unwrap_or(true),
                 include_stop: self.include_stop_str_in_output.unwrap_or(false),
             },
@@ -107,8 +114,8 @@ impl Options {
     /// The engine's refusal, in the endpoint's names of fields.
     fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
         match error {
-            SubmitError::Constraint(why) => match &self.rules.form {
-                Some(form) => ApiError::invalid_field(form.field, why),
+            SubmitError::Constraint(why) => match self.rules.field(prompts) {
+                Some(field) => ApiError::invalid_field(field, why),
                 None => ApiError::invalid(why),
             },
             SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {

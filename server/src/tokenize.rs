@@ -4,14 +4,16 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use trail_runtime::text::{ChatMessage, ChatOptions};
+use trail_runtime::text::ChatOptions;
 
 use crate::body::{Admitted, Body};
 use crate::chat_message::Message;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::number::Count;
-use crate::state::Shared;
+use crate::state::{ServerState, Shared};
+use crate::template_fields::TemplateFields;
+use crate::tools::{Tool, Tools};
 
 /// A text by vLLM's name or by llama.cpp's, or the messages of a chat.
 #[derive(Deserialize)]
@@ -30,6 +32,7 @@ struct Text {
     with_pieces: Option<bool>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
+    tools: Option<Vec<Tool>>,
 }
 
 #[derive(Deserialize)]
@@ -38,10 +41,10 @@ struct Tokens {
     tokens: Vec<Count>,
 }
 
-fn read(body: &Body) -> Result<Text, ApiError> {
+fn read(body: &Body) -> Result<(Text, TemplateFields), ApiError> {
     body.check(&[])?;
     body.check_integers()?;
-    body.read()
+    Ok((body.read()?, body.read()?))
 }
 
 /// Counts and lists the tokens of a text, or of a conversation's prompt.
@@ -49,14 +52,14 @@ pub(crate) async fn tokenize(
     State(state): Shared,
     admitted: Admitted,
 ) -> Result<Json<Value>, ApiError> {
-    let (mut text, permit) = admitted.read(read).await?;
+    let ((mut text, template), permit) = admitted.read(read).await?;
     state.check_model(text.model.as_deref())?;
     let tokenizer = state.tokenizer.clone();
     let max_model_len = state.capacity;
     let (return_token_strs, with_pieces) = (text.return_token_strs, text.with_pieces);
     let ids = match (text.prompt.take(), text.content.take(), text.messages.take()) {
         (None, None, Some(messages)) => {
-            let conversation = text.conversation(messages, state.allow_special_tokens)?;
+            let conversation = text.conversation(messages, template, &state)?;
             let (mut prompts, _) = conversation.encode(state, permit).await?;
             prompts.ids.swap_remove(0)
         }
@@ -113,9 +116,10 @@ fn tokenized<E: std::fmt::Display>(
 
 impl Text {
     fn conversation(
-        &self,
+        self,
         messages: Vec<Message>,
-        allow_special_tokens: bool,
+        template: TemplateFields,
+        state: &ServerState,
     ) -> Result<Conversation, ApiError> {
         let continues = self.continue_final_message.unwrap_or(false);
         let opens = self.add_generation_prompt.unwrap_or(!continues);
@@ -129,13 +133,19 @@ impl Text {
             let message = "'add_special_tokens' is not for messages, as their template adds them";
             return Err(ApiError::invalid_field("add_special_tokens", message));
         }
+        let list = self.tools.unwrap_or_default();
+        let tools = Tools { list, ..Tools::default() }.usable(state)?;
+        let form = state.template.call_form();
+        let turns = messages.into_iter().map(|message| message.into_turn(form));
         Ok(Conversation {
-            turns: messages.into_iter().map(ChatMessage::from).collect(),
+            turns: turns.collect(),
+            template,
+            tools,
             expected: None,
             options: ChatOptions {
                 add_generation_prompt: opens,
                 continue_final_message: continues,
-                allow_special_tokens,
+                allow_special_tokens: state.allow_special_tokens,
             },
             field: "messages",
         })

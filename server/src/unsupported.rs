@@ -40,14 +40,12 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 47] = [
+const FIELDS: [Field; 43] = [
     ("adapter", Neutral::Null),
     ("audio", Neutral::Null),
     ("best_of", Neutral::One),
     ("chat_template", Neutral::Null),
-    ("chat_template_kwargs", Neutral::EmptyMap),
     ("custom_logit_processor", Neutral::Null),
-    ("documents", Neutral::EmptyList),
     ("dry_multiplier", Neutral::Zero),
     ("dynatemp_range", Neutral::Zero),
     ("enable_thinking", Neutral::Null),
@@ -78,8 +76,6 @@ const FIELDS: [Field; 47] = [
     ("structural_tag", Neutral::Null),
     ("suffix", Neutral::EmptyText),
     ("thinking", Neutral::Null),
-    ("tool_choice", Neutral::NoTool),
-    ("tools", Neutral::EmptyList),
     ("truncate_prompt_tokens", Neutral::Null),
     ("truncate_sequence", Neutral::False),
     ("typical_p", Neutral::One),
@@ -266,9 +262,9 @@ mod tests {
 
     #[test]
     fn fields_that_ask_for_nothing_pass() {
-        let neutral = r#"{"echo": false, "best_of": 1, "tools": [], "mirostat": 0, "user": "me",
-            "suffix": null, "modalities": ["text"], "tool_choice": "none",
-            "function_call": "auto", "vllm_xargs": {}, "length_penalty": 1.0, "junk": [{"a": [1, "x"]}]}"#;
+        let neutral = r#"{"echo": false, "best_of": 1, "functions": [], "mirostat": 0, "user": "me",
+            "suffix": null, "modalities": ["text"], "function_call": "auto", "vllm_xargs": {},
+            "length_penalty": 1.0, "junk": [{"a": [1, "x"]}]}"#;
         assert_eq!(refused(neutral), None);
         for (name, _) in FIELDS {
             assert_eq!(refused(&format!(r#"{{"{name}": null}}"#)), None);
@@ -289,12 +285,12 @@ mod tests {
             (r#"{"echo": 0}"#, "echo"),
             (r#"{"vllm_xargs": 1}"#, "vllm_xargs"),
             (r#"{"vllm_xargs": []}"#, "vllm_xargs"),
-            (r#"{"tools": ["text"]}"#, "tools"),
-            (r#"{"tools": {}}"#, "tools"),
+            (r#"{"functions": ["text"]}"#, "functions"),
+            (r#"{"functions": {}}"#, "functions"),
             (r#"{"modalities": ["text", "audio"]}"#, "modalities"),
-            (r#"{"tool_choice": "required"}"#, "tool_choice"),
+            (r#"{"function_call": "required"}"#, "function_call"),
             (r#"{"mirostat": 15}"#, "mirostat"),
-            (r#"{"to\u006fls": [{}]}"#, "tools"),
+            (r#"{"functi\u006fns": [{}]}"#, "functions"),
         ] {
             assert_eq!(refused(body).as_deref(), Some(name), "{body}");
         }

@@ -54,7 +54,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the OpenAI-compatible HTTP interface (the default)
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
     /// Talk with the model in the terminal
@@ -91,8 +91,8 @@ impl Cli {
     pub fn take_command(&mut self) -> Result<Command, Error> {
         let before = std::mem::take(&mut self.serve);
         match self.command.take() {
-            None => Ok(Command::Serve(before)),
-            Some(Command::Serve(after)) => Ok(Command::Serve(after.or(before))),
+            None => Ok(Command::Serve(Box::new(before))),
+            Some(Command::Serve(after)) => Ok(Command::Serve(Box::new(after.or(before)))),
             Some(_) if !before.is_empty() => Err(Error::usage(
                 "--host, --port and the other options of serve belong to it alone: leave them out",
             )),

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
 use trail_platform::printable::printable;
-use trail_server::{ServerOptions, Signals, Timeouts};
+use trail_server::{ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
 
 use super::access_args::{AccessArgs, or_list};
 
@@ -51,6 +51,14 @@ pub struct ServeArgs {
     /// Folder of an encoder (BERT, MiniLM, BGE) that answers /v1/embeddings
     #[arg(long, hide = true, value_name = "PATH")]
     embedding_model: Option<PathBuf>,
+    /// Form of the calls of tools in answers: hermes, llama3_json, pythonic, mistral, or none
+    /// [default: the one that the chat template shows]
+    #[arg(long, hide = true, value_name = "FORMAT")]
+    tool_call_parser: Option<ToolFormat>,
+    /// Form of the reasoning in answers: deepseek_r1, qwen3, or none [default: the one that the
+    /// chat template shows]
+    #[arg(long, hide = true, value_name = "FORMAT")]
+    reasoning_parser: Option<ReasoningFormat>,
     /// Write a line to stderr for each request: method, path, status, duration, tokens
     #[arg(long)]
     verbose: bool,
@@ -93,6 +101,8 @@ impl ServeArgs {
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
             served_model_name: or_list(self.served_model_name, others.served_model_name),
             embedding_model: self.embedding_model.or(others.embedding_model),
+            tool_call_parser: self.tool_call_parser.or(others.tool_call_parser),
+            reasoning_parser: self.reasoning_parser.or(others.reasoning_parser),
             verbose: self.verbose || others.verbose,
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
             access: self.access.or(others.access),
@@ -151,6 +161,8 @@ pub fn run(
         allow_special_tokens: args.allow_special_tokens,
         model_names: args.served_model_name.clone(),
         embedding_model: args.embedding_model.clone(),
+        tool_format: args.tool_call_parser,
+        reasoning_format: args.reasoning_parser,
         ..ServerOptions::default()
     })?;
     let policy = engine.policy();

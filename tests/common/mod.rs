@@ -3,6 +3,7 @@
 
 pub(crate) mod deadline;
 pub(crate) mod http;
+pub(crate) mod scripted;
 mod server;
 pub(crate) mod timeline;
 

@@ -4,6 +4,7 @@ mod answers;
 mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
+mod dialects;
 mod drain;
 mod edges;
 mod embeddings;
@@ -19,4 +20,5 @@ mod reuse;
 mod structured;
 mod text;
 mod timeouts;
+mod tools;
 mod transport;

@@ -141,7 +141,7 @@ fn errors_have_anthropics_form() {
     assert_error(&nowhere, 404, "not_found_error", "/v1/messages/batches");
     let system = json!([{ "role": "system", "content": "a" }]);
     for (field, value, says) in [
-        ("tools", json!([{ "name": "f", "input_schema": {} }]), "'tools' is not supported"),
+        ("tools", json!([{ "name": "f", "input_schema": {} }]), "does not show tools"),
         ("max_tokens", json!(null), "max_tokens"),
         ("thinking", json!({ "type": "enabled" }), "'thinking' is not supported"),
         ("messages", system, "'messages[0].role': unknown value `system`"),

@@ -148,7 +148,7 @@ fn items_and_fields_that_are_not_supported_are_refused_by_name() {
         (
             "input",
             json!([{ "type": "function_call_output", "role": "user", "content": "a" }]),
-            "'input[0].type': unknown value `function_call_output`",
+            "'input[0]': missing field `call_id`",
         ),
         (
             "input",
@@ -157,7 +157,7 @@ fn items_and_fields_that_are_not_supported_are_refused_by_name() {
         ),
         ("input", json!([]), "the input is empty"),
         ("input", json!(null), "input"),
-        ("tools", json!([{ "type": "web_search" }]), "'tools' is not supported"),
+        ("tools", json!([{ "type": "web_search" }]), "'tools[0]': a tool of type 'web_search'"),
         ("background", json!(true), "'background' is not supported"),
         ("text", json!({ "format": { "type": "xml" } }), "'text.format.type'"),
         ("text", json!("plain"), "'text': expected an object with a format"),

@@ -108,7 +108,9 @@ impl GrammarCompiler {
             }
             GrammarSpec::Choice(_) => GrammarError(format!("the choices: {message}")),
             GrammarSpec::Regex(_) => GrammarError(format!("the regular expression: {message}")),
-            GrammarSpec::Grammar(_) => GrammarError(format!("the grammar: {message}")),
+            GrammarSpec::Lark(_) | GrammarSpec::Gbnf(_) => {
+                GrammarError(format!("the grammar: {message}"))
+            }
         };
         let parser = factory.create_parser(top_level(spec)?);
         let mut start = llguidance::Matcher::new(parser);
@@ -173,10 +175,8 @@ fn top_level(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
             TopLevelGrammar::from_regex(&texts.join("|"))
         }
         GrammarSpec::Regex(regex) => TopLevelGrammar::from_regex(regex),
-        GrammarSpec::Grammar(text) if gbnf::is_gbnf(text) => {
-            TopLevelGrammar::from_lark(gbnf::to_lark(text)?)
-        }
-        GrammarSpec::Grammar(text) => TopLevelGrammar::from_lark(text.clone()),
+        GrammarSpec::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
+        GrammarSpec::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
     })
 }
 
@@ -202,14 +202,16 @@ fn size(spec: &GrammarSpec) -> Result<usize, GrammarError> {
     let bytes = match spec {
         GrammarSpec::JsonSchema { schema, .. } => json_bytes(schema),
         GrammarSpec::Choice(texts) => texts.iter().map(String::len).sum(),
-        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) => text.len(),
+        GrammarSpec::Regex(text) | GrammarSpec::Lark(text) | GrammarSpec::Gbnf(text) => text.len(),
     };
     if bytes > MAX_BYTES {
         let limit = MAX_BYTES >> 10;
         return Err(GrammarError(format!("it is larger than {limit} KiB: make it smaller")));
     }
     match spec {
-        GrammarSpec::Regex(text) | GrammarSpec::Grammar(text) if depth(text) > MAX_DEPTH => {
+        GrammarSpec::Regex(text) | GrammarSpec::Lark(text) | GrammarSpec::Gbnf(text)
+            if depth(text) > MAX_DEPTH =>
+        {
             Err(GrammarError(format!("its brackets are nested more than {MAX_DEPTH} deep")))
         }
         _ => Ok(bytes),

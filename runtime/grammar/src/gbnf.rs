@@ -28,11 +28,6 @@ enum Node {
     Repeat(Box<Node>, u32, Option<u32>),
 }
 
-/// True if `text` is GBNF and no Lark.
-pub(crate) fn is_gbnf(text: &str) -> bool {
-    text.contains("::=")
-}
-
 /// The grammar `text` in Lark's syntax, with the rule `start`.
 pub(crate) fn to_lark(text: &str) -> Result<String, GrammarError> {
     let rules = Parser { chars: text.chars().collect(), at: 0, depth: 0 }.rules()?;

@@ -26,6 +26,7 @@
 //! # Ok(()) }
 //! ```
 
+mod after_token;
 mod both;
 mod compiler;
 mod gbnf;
@@ -35,6 +36,7 @@ mod spec;
 mod token_rules;
 mod vocabulary;
 
+pub use after_token::AfterToken;
 pub use both::Both;
 pub use compiler::GrammarCompiler;
 pub use grammar::Grammar;

@@ -18,12 +18,21 @@ pub enum GrammarSpec {
     Choice(Vec<String>),
     /// A text that this regular expression (syntax of Rust's regex crate) matches as a whole.
     Regex(String),
-    /// A text of this grammar: Lark's syntax as llguidance reads it, or llama.cpp's GBNF, which is
-    /// known by its `::=`.
-    Grammar(String),
+    /// A text of this grammar, in Lark's syntax as llguidance reads it.
+    Lark(String),
+    /// A text of this grammar, in llama.cpp's GBNF.
+    Gbnf(String),
 }
 
 impl GrammarSpec {
+    /// A grammar in Lark or GBNF, which is known by its `::=`.
+    pub fn grammar(text: String) -> GrammarSpec {
+        match text.contains("::=") {
+            true => GrammarSpec::Gbnf(text),
+            false => GrammarSpec::Lark(text),
+        }
+    }
+
     /// Any JSON object.
     pub fn json_object() -> GrammarSpec {
         GrammarSpec::JsonSchema { schema: serde_json::json!({"type": "object"}), compact: false }

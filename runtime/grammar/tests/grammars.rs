@@ -139,7 +139,7 @@ fn grammars_are_lark_or_gbnf() {
     let gbnf = "root ::= value # a comment\nvalue ::= seven | \"[\" (value (\",\" value)*)? \"]\"\n\
                 seven ::= [7]{1,1}\n";
     for text in [lark, gbnf] {
-        let grammar = bench.compiler.compile(&GrammarSpec::Grammar(text.into())).unwrap();
+        let grammar = bench.compiler.compile(&GrammarSpec::grammar(text.into())).unwrap();
         let drawn: Vec<String> = (0..60).filter_map(|seed| bench.draw(&*grammar, seed)).collect();
         assert!(drawn.len() > 10);
         for text in &drawn {
@@ -176,7 +176,7 @@ ws ::= | " " | "\n" [ \t]{0,20}
 #[test]
 fn the_grammar_of_json_gives_json() {
     let bench = bench();
-    let grammar = bench.compiler.compile(&GrammarSpec::Grammar(JSON_GBNF.into())).unwrap();
+    let grammar = bench.compiler.compile(&GrammarSpec::grammar(JSON_GBNF.into())).unwrap();
     let mut complete = 0;
     for seed in 0..60 {
         let Some(text) = bench.draw(&*grammar, seed) else { continue };
@@ -228,12 +228,12 @@ fn what_cannot_be_served_is_named() {
         (schema(json!(7), false), "object or boolean"),
         (GrammarSpec::Regex("a(".into()), "the regular expression: "),
         (GrammarSpec::Choice(Vec::new()), "no choice"),
-        (GrammarSpec::Grammar("start: missing".into()), "missing"),
-        (GrammarSpec::Grammar("root ::= x".into()), "no rule 'x'"),
-        (GrammarSpec::Grammar("a ::= \"x\"".into()), "no rule 'root'"),
-        (GrammarSpec::Grammar("root ::= \"x".into()), "line 1"),
-        (GrammarSpec::Grammar("root ::= [z-a]".into()), "empty"),
-        (GrammarSpec::Grammar("root ::= \"a\"{3,2}".into()), "repetition"),
+        (GrammarSpec::grammar("start: missing".into()), "missing"),
+        (GrammarSpec::grammar("root ::= x".into()), "no rule 'x'"),
+        (GrammarSpec::grammar("a ::= \"x\"".into()), "no rule 'root'"),
+        (GrammarSpec::grammar("root ::= \"x".into()), "line 1"),
+        (GrammarSpec::grammar("root ::= [z-a]".into()), "empty"),
+        (GrammarSpec::grammar("root ::= \"a\"{3,2}".into()), "repetition"),
         (GrammarSpec::Regex("a".repeat(1 << 20)), "256 KiB"),
     ] {
         let error = bench.error(spec.clone());
@@ -270,9 +270,9 @@ fn deep_and_large_specifications_are_bounded() {
         GrammarSpec::Choice(many),
         GrammarSpec::Regex(deep.clone()),
         GrammarSpec::Regex("((a{1,100}){1,100}){1,100}".into()),
-        GrammarSpec::Grammar(format!("start: {deep}")),
-        GrammarSpec::Grammar(format!("root ::= {deep}")),
-        GrammarSpec::Grammar("start: s\ns: \"a\" | s s | s s s".into()),
+        GrammarSpec::grammar(format!("start: {deep}")),
+        GrammarSpec::grammar(format!("root ::= {deep}")),
+        GrammarSpec::grammar("start: s\ns: \"a\" | s s | s s s".into()),
     ] {
         match bench.compiler.compile(&spec) {
             Err(error) => assert!(error.to_string().len() < 1000, "{error}"),

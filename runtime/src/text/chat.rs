@@ -1,25 +1,24 @@
 //! Rendering of conversations by the model's chat template.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use trail_platform::quote::escape;
 
 use super::bounds;
 use super::breaks::{BREAK, keep_break_characters};
+use super::chat_error::ChatError;
 use super::deep_stack::on_deep_stack;
-use super::dry_run;
+use super::dry_run::{self, CallForm};
 use super::environment::{self, NAME, environment};
 #[cfg(feature = "template-metering")]
 use super::metering;
 use super::ordered_json::{OrderedMembers, map_members};
 use super::template_file::{template_of, token, utf8};
-use super::tokenizer::{EncodeError, Tokenizer};
+use super::tokenizer::Tokenizer;
 use crate::model::LoadError;
 use crate::model::fields::Fields;
 use crate::model::files::{model_folder, read_json_if_present};
@@ -35,21 +34,32 @@ const SPECIAL_TOKENS: [&str; 5] =
     ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 /// The list of the others.
 const FURTHER_TOKENS: &str = "additional_special_tokens";
+/// Variables of a template that are set by other means than by a client's choice of names.
+const OWN_VARIABLES: [&str; 8] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    FURTHER_TOKENS,
+];
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Role of the speaker: `system`, `user` or `assistant`.
+    /// Role of the speaker: `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Text of the message.
-    pub content: String,
+    /// Text of the message; `None` for calls of tools alone.
+    pub content: Option<String>,
     /// Name of the speaker, or of the tool whose result the message is; a template can write it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Id of the tool call whose result the message is; a template can write it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// All other fields, such as `reasoning_content`; a template can read them.
+    /// All other fields, such as `tool_calls` and `reasoning_content`; a template can read them.
     #[serde(flatten)]
     pub other: OrderedMembers,
 }
@@ -57,60 +67,10 @@ pub struct ChatMessage {
 impl ChatMessage {
     /// A message of `role`, without name and tool call.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> ChatMessage {
-        ChatMessage { role: role.into(), content: content.into(), ..ChatMessage::default() }
+        let content = Some(content.into());
+        ChatMessage { role: role.into(), content, ..ChatMessage::default() }
     }
 }
-
-/// Errors from rendering or encoding a chat.
-#[derive(Debug)]
-pub enum ChatError {
-    /// The model has no chat template.
-    NoTemplate,
-    /// The model's chat template cannot be compiled.
-    Broken(String),
-    /// The template raised an exception, or failed.
-    Render(String),
-    /// The template used more than a prompt can need.
-    Exceeds {
-        /// The file that has the template.
-        template: String,
-        /// The limit.
-        limit: String,
-    },
-    /// The rendered text does not have the final message, which was to be continued.
-    NotContinued,
-    /// The rendered text cannot be encoded.
-    Encode(EncodeError),
-}
-
-impl fmt::Display for ChatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChatError::NoTemplate => f.write_str(
-                "the model has no chat template: send a plain prompt to /v1/completions instead",
-            ),
-            ChatError::Broken(reason) => write!(
-                f,
-                "the model's chat template cannot be used: {}: send a plain prompt to \
-                 /v1/completions instead",
-                escape(reason)
-            ),
-            // The template's own words.
-            ChatError::Render(reason) => write!(f, "the chat template failed: {}", escape(reason)),
-            ChatError::Exceeds { template, limit } => write!(
-                f,
-                "the chat template of {template} uses more than {limit}: send fewer or shorter \
-                 messages, or correct the template"
-            ),
-            ChatError::NotContinued => f.write_str(
-                "the chat template changes the final message, so that it cannot be continued",
-            ),
-            ChatError::Encode(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ChatError {}
 
 /// Options of rendering a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +135,10 @@ pub struct ChatTemplate {
     broken: Option<String>,
     /// Limits of the template, a phrase each.
     limits: Vec<String>,
+    /// The text has what the variable `tools` describes.
+    shows_tools: bool,
+    /// Form of messages with calls.
+    call_form: CallForm,
 }
 
 impl ChatTemplate {
@@ -232,14 +196,42 @@ impl ChatTemplate {
     /// It renders no conversation.
     pub(super) fn in_file(self, file: &Path) -> Result<Self, ChatError> {
         let template = ChatTemplate { file: file.display().to_string(), ..self };
-        let limits = if template.is_present() { dry_run::limits(&template)? } else { Vec::new() };
-        Ok(ChatTemplate { limits, ..template })
+        if !template.is_present() {
+            return Ok(template);
+        }
+        Ok(ChatTemplate {
+            limits: dry_run::limits(&template)?,
+            shows_tools: dry_run::shows_tools(&template),
+            call_form: dry_run::call_form(&template),
+            ..template
+        })
     }
 
     /// Returns the limits of a loaded template, each a phrase such as "refuses a system message:
     /// no system role".
     pub fn limits(&self) -> &[String] {
         &self.limits
+    }
+
+    /// Returns true if a loaded template writes the tools that it is given.
+    pub fn shows_tools(&self) -> bool {
+        self.shows_tools
+    }
+
+    /// The form in which a loaded template takes messages with calls of tools.
+    pub fn call_form(&self) -> CallForm {
+        self.call_form
+    }
+
+    /// The source of the template; empty without one.
+    pub fn source(&self) -> String {
+        let template = self.environment.as_ref().and_then(|all| all.get_template(NAME).ok());
+        template.map_or_else(String::new, |template| template.source().to_owned())
+    }
+
+    /// Returns true if `name` is a variable that a client cannot set by any name.
+    pub fn owns(name: &str) -> bool {
+        OWN_VARIABLES.contains(&name) || SPECIAL_TOKENS.contains(&name)
     }
 
     /// Names the filters, tests and methods that there are not, a phrase each.
@@ -257,6 +249,8 @@ impl ChatTemplate {
             special_tokens: BTreeMap::new(),
             broken: None,
             limits: Vec::new(),
+            shows_tools: false,
+            call_form: CallForm::default(),
         }
     }
 
@@ -281,7 +275,21 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        self.render_value(context! { messages => Serde(messages), add_generation_prompt })
+        self.render_with(messages, &OrderedMembers::new(), add_generation_prompt)
+    }
+
+    /// The same with further variables of the template, such as `tools`.
+    fn render_with(
+        &self,
+        messages: &[ChatMessage],
+        variables: &OrderedMembers,
+        add_generation_prompt: bool,
+    ) -> Result<String, ChatError> {
+        self.render_value(context! {
+            messages => Serde(messages),
+            add_generation_prompt,
+            ..Value::from(Serde(variables))
+        })
     }
 
     /// Renders a conversation whose members, such as `messages` and `tools`, are the template's
@@ -320,11 +328,13 @@ impl ChatTemplate {
         })
     }
 
-    /// Renders a conversation for `tokenizer`.
+    /// Renders a conversation for `tokenizer`, with further variables of the template, such as
+    /// `tools` and `documents`. Special tokens in the variables' texts are text.
     pub fn render_for(
         &self,
         tokenizer: &Tokenizer,
         messages: &[ChatMessage],
+        variables: &OrderedMembers,
         options: ChatOptions,
     ) -> Result<RenderedChat, ChatError> {
         let text = |text: &str, trusted: bool| match trusted || options.allow_special_tokens {
@@ -335,16 +345,18 @@ impl ChatTemplate {
             let trusted = TRUSTED_ROLES.contains(&message.role.as_str());
             ChatMessage {
                 role: text(&message.role, ROLES.contains(&message.role.as_str())),
-                content: text(&message.content, trusted),
+                content: message.content.as_deref().map(|content| text(content, trusted)),
                 name: message.name.as_deref().map(|name| text(name, false)),
                 tool_call_id: message.tool_call_id.as_deref().map(|id| text(id, false)),
                 other: map_members(&message.other, &|of| text(of, trusted)),
             }
         };
         let messages: Vec<ChatMessage> = messages.iter().map(turn).collect();
-        let mut text = self.render(&messages, options.add_generation_prompt)?;
+        let variables = map_members(variables, &|of| text(of, false));
+        let mut text = self.render_with(&messages, &variables, options.add_generation_prompt)?;
         if options.continue_final_message {
-            let last = messages.last().map_or("", |message| message.content.as_str());
+            let last = messages.last().and_then(|message| message.content.as_deref());
+            let last = last.unwrap_or_default();
             text.truncate(end_of_final(&text, last).ok_or(ChatError::NotContinued)?);
         }
         Ok(RenderedChat { text })
@@ -357,7 +369,8 @@ impl ChatTemplate {
         messages: &[ChatMessage],
         options: ChatOptions,
     ) -> Result<Vec<u32>, ChatError> {
-        self.render_for(tokenizer, messages, options)?.encode(tokenizer)
+        let variables = OrderedMembers::new();
+        self.render_for(tokenizer, messages, &variables, options)?.encode(tokenizer)
     }
 }
 

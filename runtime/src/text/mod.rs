@@ -7,6 +7,7 @@ mod calendar;
 #[cfg(feature = "template-metering")]
 mod charges;
 pub mod chat;
+mod chat_error;
 mod deep_stack;
 mod dry_run;
 mod environment;
@@ -32,7 +33,9 @@ mod token_bytes;
 mod token_model;
 pub mod tokenizer;
 
-pub use chat::{ChatError, ChatMessage, ChatOptions, ChatTemplate, RenderedChat};
+pub use chat::{ChatMessage, ChatOptions, ChatTemplate, RenderedChat};
+pub use chat_error::ChatError;
+pub use dry_run::CallForm;
 pub use ordered_json::{OrderedJson, OrderedMembers};
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Step, StopMatcher};
 pub use stream::{Decode, TextStream};

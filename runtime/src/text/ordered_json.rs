@@ -29,6 +29,16 @@ pub enum OrderedJson {
 }
 
 impl OrderedJson {
+    /// The text of a string.
+    pub fn as_text(&self) -> Option<&str> {
+        if let OrderedJson::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The members of an object.
+    pub fn as_object(&self) -> Option<&OrderedMembers> {
+        if let OrderedJson::Object(members) = self { Some(members) } else { None }
+    }
+
     /// The value with `change` applied to each string in it, names of members included.
     pub(super) fn map_texts(&self, change: &impl Fn(&str) -> String) -> OrderedJson {
         match self {
@@ -39,6 +49,14 @@ impl OrderedJson {
             OrderedJson::Object(members) => OrderedJson::Object(map_members(members, change)),
             other => other.clone(),
         }
+    }
+}
+
+/// The value as JSON, in one line.
+impl fmt::Display for OrderedJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&json)
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
         talk.answered(1, "c".into(), "d".into());
         talk.answered(1, "c".into(), "e".into());
         let texts = |talk: &Conversation, turns| -> Vec<String> {
-            talk.messages(turns).into_iter().map(|message| message.content).collect()
+            talk.messages(turns).into_iter().filter_map(|message| message.content).collect()
         };
         assert_eq!(texts(&talk, 2), ["Be brief.", "a", "b", "c", "e"]);
         assert_eq!(texts(&talk, 1), ["Be brief.", "a", "b"]);

@@ -38,7 +38,7 @@ fuzz_target!(|input: Input| {
         },
         1 => GrammarSpec::Regex(input.text),
         2 => GrammarSpec::Choice(input.text.split(',').map(str::to_owned).collect()),
-        _ => GrammarSpec::Grammar(input.text),
+        _ => GrammarSpec::grammar(input.text),
     };
     let grammar = match compiler.compile(&spec) {
         Ok(grammar) => grammar,

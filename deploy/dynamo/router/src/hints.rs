@@ -41,7 +41,8 @@ impl Hints {
     fn prompt(&self, members: &Members) -> Option<Vec<u32>> {
         if members.contains_key("messages") {
             let turns: Vec<ChatMessage> = get(members, "messages")?;
-            let least: usize = turns.iter().map(|turn| self.least_tokens(&turn.content)).sum();
+            let contents = turns.iter().filter_map(|turn| turn.content.as_deref());
+            let least: usize = contents.map(|content| self.least_tokens(content)).sum();
             let encode =
                 || self.setup.template.encode(&self.tokenizer, &turns, ChatOptions::default());
             return (least <= self.context()).then(encode)?.ok();

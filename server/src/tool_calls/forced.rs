@@ -1,0 +1,156 @@
+//! Calls that an answer must have (`tool_choice` `required`, or a tool's name): the grammar that
+//! every such answer follows.
+
+use trail_runtime::text::OrderedJson;
+
+use super::ToolFormat;
+use super::keyword_rules::keyword_arguments;
+use crate::tools::{Tool, ToolChoice, Tools};
+
+/// The calls of `tools` that an answer must have, in `format`, as a grammar in llguidance's dialect
+/// of Lark; `None` if it need not have any.
+///
+/// `thinks` if the answer begins in its reasoning,
+/// which then may be any text. `token` gives the id of a text that is a special token: a grammar's
+/// strings do not match those.
+///
+/// # Errors
+///
+/// A tool's parameters cannot be written in this format.
+pub(crate) fn forced(
+    format: ToolFormat,
+    tools: &Tools,
+    thinks: bool,
+    token: &dyn Fn(&str) -> Option<u32>,
+) -> Result<Option<String>, String> {
+    let Tools { list, choice, parallel } = tools;
+    let tools: Vec<&Tool> = match choice {
+        ToolChoice::Auto | ToolChoice::None => return Ok(None),
+        ToolChoice::Required => list.iter().collect(),
+        ToolChoice::Named(name) => list.iter().filter(|tool| tool.name == *name).collect(),
+    };
+    let repeats = *parallel && *choice == ToolChoice::Required;
+    let terminal = |text: &str| match token(text) {
+        Some(id) => format!("<[{id}]>"),
+        None => quoted(text),
+    };
+    let mut lark = Lark(String::new());
+    let thought = if thinks { "think space " } else { "" };
+    let (open, separator, close) = match format {
+        ToolFormat::Hermes => (String::new(), quoted("\n"), String::new()),
+        ToolFormat::Llama3Json => (String::new(), quoted("; "), String::new()),
+        ToolFormat::Pythonic => (quoted("["), quoted(", "), quoted("]")),
+        ToolFormat::Mistral => {
+            let open = format!("{} {}", terminal("[TOOL_CALLS]"), quoted(" ["));
+            (open, quoted(", "), quoted("]"))
+        }
+        ToolFormat::Text => return Err("calls of tools stay text on this server".into()),
+    };
+    let calls = if repeats { format!("call ({separator} call)*") } else { "call".to_owned() };
+    lark.rule("start", &format!("{thought}{open} {calls} {close}"));
+    if thinks {
+        // A string ends the text at its first place; a token does so anyway.
+        match token("</think>") {
+            Some(id) => lark.rule("think", &format!("/(.|\\n)*/ <[{id}]>")),
+            None => lark.rule("think[suffix=\"</think>\"]", "/(.|\\n)*/"),
+        }
+        lark.rule("space", "/\\s*/");
+    }
+    let names: Vec<String> = (0..tools.len()).map(|at| format!("call_{at}")).collect();
+    lark.rule("call", &names.join(" | "));
+    for (at, tool) in tools.iter().enumerate() {
+        let call = match format {
+            ToolFormat::Pythonic => keyword_arguments(&mut lark, at, tool)?,
+            _ => {
+                let key = if format == ToolFormat::Llama3Json { "parameters" } else { "arguments" };
+                let begin = format!("{{\"name\": {}, \"{key}\": ", quoted(&tool.name));
+                let object = format!("{} {} {}", quoted(&begin), json(tool), quoted("}"));
+                match format {
+                    ToolFormat::Hermes => format!(
+                        "{} {} {object} {} {}",
+                        terminal("<tool_call>"),
+                        quoted("\n"),
+                        quoted("\n"),
+                        terminal("</tool_call>")
+                    ),
+                    _ => object,
+                }
+            }
+        };
+        lark.rule(&format!("call_{at}"), &call);
+    }
+    Ok(Some(lark.0))
+}
+
+/// Rules of a grammar.
+pub(super) struct Lark(String);
+
+impl Lark {
+    /// Adds the rule `name`.
+    pub(super) fn rule(&mut self, name: &str, expansion: &str) {
+        self.0.extend([name, ": ", expansion.trim(), "\n"]);
+    }
+}
+
+/// `text` as a string of Lark's, whose escapes are those of JSON.
+pub(super) fn quoted(text: &str) -> String {
+    OrderedJson::Text(text.to_owned()).to_string()
+}
+
+/// The arguments of `tool` as a schema within a grammar.
+fn json(tool: &Tool) -> String {
+    format!("%json {}", tool.schema())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOLS: &str = r##"[{"type": "function", "function": {"name": "get_weather", "parameters":
+        {"type": "object", "properties": {"city": {"type": "string"}, "days": {"$ref": "#/$defs/n"}},
+         "required": ["city"], "$defs": {"n": {"type": "integer"}}}}},
+        {"type": "function", "function": {"name": "f"}}]"##;
+    const FORMATS: [ToolFormat; 4] =
+        [ToolFormat::Hermes, ToolFormat::Llama3Json, ToolFormat::Pythonic, ToolFormat::Mistral];
+
+    fn tools(choice: ToolChoice) -> Tools {
+        Tools { list: serde_json::from_str(TOOLS).expect("tools"), choice, parallel: true }
+    }
+
+    /// Each grammar as llguidance 1.9.1 has taken it, with calls in its format and with others.
+    #[test]
+    fn grammars_are_those_that_llguidance_has_validated() {
+        let mut found = String::new();
+        let named = |name: &str| ToolChoice::Named(name.into());
+        let tokens = |text: &str| (text == "</think>" || text == "[TOOL_CALLS]").then_some(7u32);
+        for format in FORMATS {
+            for (choice, thinks) in
+                [(ToolChoice::Required, false), (named("f"), true), (named("get_weather"), false)]
+            {
+                let tools = tools(choice);
+                for token in [&|_: &str| None, &tokens as &dyn Fn(&str) -> Option<u32>] {
+                    let forced = forced(format, &tools, thinks, token).expect("a grammar");
+                    let lark = forced.expect("a forced call");
+                    found.extend([&format!("== {format} {:?}\n", tools.choice), &*lark]);
+                }
+            }
+        }
+        let golden = include_str!("../../golden/forced_calls.txt");
+        assert_eq!(found, golden, "{found}");
+    }
+
+    #[test]
+    fn other_choices_force_nothing_and_odd_parameters_are_named() {
+        for choice in [ToolChoice::Auto, ToolChoice::None] {
+            let found = forced(ToolFormat::Hermes, &tools(choice), false, &|_| None);
+            assert_eq!(found, Ok(None));
+        }
+        let text = r#"[{"type": "function", "function": {"name": "f", "parameters":
+            {"type": "object", "properties": {"a-b": {}}}}}]"#;
+        let list = serde_json::from_str(text).expect("tools");
+        let odd = Tools { list, choice: ToolChoice::Required, parallel: false };
+        let error = forced(ToolFormat::Pythonic, &odd, false, &|_| None).expect_err("refused");
+        assert_eq!(error, "the parameter 'a-b' of 'f' is no name in Python");
+        assert!(forced(ToolFormat::Text, &odd, false, &|_| None).is_err());
+    }
+}

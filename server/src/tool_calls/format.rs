@@ -1,0 +1,91 @@
+//! The formats in which models write calls of tools.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Cursor, Found, Place, hermes, llama3_json, mistral, pythonic};
+
+/// The form in which a model writes calls of tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolFormat {
+    /// `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`: Hermes, Qwen, SmolLM3.
+    Hermes,
+    /// `{"name": ..., "parameters": {...}}`: Llama 3.
+    Llama3Json,
+    /// `[f(a=1), g()]`: Llama 3.2 and 4.
+    Pythonic,
+    /// `[TOOL_CALLS]`: Mistral.
+    Mistral,
+    /// Calls stay text.
+    Text,
+}
+
+/// The formats by the names that vLLM has.
+const NAMES: [(&str, ToolFormat); 5] = [
+    ("hermes", ToolFormat::Hermes),
+    ("llama3_json", ToolFormat::Llama3Json),
+    ("pythonic", ToolFormat::Pythonic),
+    ("mistral", ToolFormat::Mistral),
+    ("none", ToolFormat::Text),
+];
+
+impl ToolFormat {
+    /// The format that a chat template shows or explains, if it is one of these.
+    pub(crate) fn of_template(source: &str) -> Option<ToolFormat> {
+        let has = |text: &str| source.contains(text);
+        if has("[TOOL_CALLS]") {
+            Some(ToolFormat::Mistral)
+        } else if has("<tool_call>") {
+            // Qwen3-Coder writes XML between the same tags.
+            (!has("<function=")).then_some(ToolFormat::Hermes)
+        } else if has("<|python_tag|>") || has("\"parameters\": dictionary of argument name") {
+            Some(ToolFormat::Llama3Json)
+        } else if has("[func_name1(") {
+            Some(ToolFormat::Pythonic)
+        } else {
+            None
+        }
+    }
+
+    /// Special tokens that are part of a call, and so of the text in which calls are sought.
+    pub(crate) fn tokens(self) -> &'static [&'static str] {
+        match self {
+            ToolFormat::Hermes => &["<tool_call>", "</tool_call>"],
+            ToolFormat::Llama3Json => &["<|python_tag|>"],
+            ToolFormat::Mistral => &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
+            ToolFormat::Pythonic | ToolFormat::Text => &[],
+        }
+    }
+
+    /// The kind of the first bytes of `text`, in `place`; no text follows if it `is_ended`. `names`
+    /// are those of the tools.
+    pub(super) fn find(self, text: &str, place: Place, is_ended: bool, names: &[String]) -> Found {
+        let cursor = Cursor::new(text, is_ended, names);
+        match self {
+            ToolFormat::Hermes => hermes::find(cursor, place),
+            ToolFormat::Llama3Json => llama3_json::find(cursor, place),
+            ToolFormat::Pythonic => pythonic::find(cursor, place),
+            ToolFormat::Mistral => mistral::find(cursor, place),
+            ToolFormat::Text => Found::Text(text.len()),
+        }
+    }
+}
+
+impl fmt::Display for ToolFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(_, format)| format == self).map(|(name, _)| *name);
+        f.write_str(name.unwrap_or_default())
+    }
+}
+
+impl FromStr for ToolFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let format = NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format);
+        format.ok_or_else(|| {
+            let names = NAMES.map(|(name, _)| name).join(", ");
+            format!("there is no such format: give one of {names}")
+        })
+    }
+}
