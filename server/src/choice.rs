@@ -238,7 +238,7 @@ impl Choice {
                 }
                 Event::Token { id, logprob } => self.take_token(id, logprob),
                 Event::Finished { reason } => self.take_end(reason)?,
-                Event::Prediction { .. } | Event::Preempted { .. } => {}
+                Event::PromptToken { .. } | Event::Prediction { .. } | Event::Preempted { .. } => {}
             }
         }
         Ok(())

@@ -215,6 +215,7 @@ impl Options {
             frequency_penalty: or(self.frequency_penalty, default.frequency_penalty),
             seed,
             top_logprobs: prompts.top_logprobs.unwrap_or(0),
+            prompt_logprobs: None,
         }
     }
 

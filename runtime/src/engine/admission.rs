@@ -65,6 +65,8 @@ pub enum SubmitError {
     Refused(Refusal),
     /// A sampling parameter is out of range.
     Sampling(String),
+    /// Log-probabilities of the prompt were requested of a backend that has none.
+    PromptLogprobs,
     /// A prompt token is outside the vocabulary.
     UnknownToken {
         /// The token id.
@@ -117,6 +119,10 @@ impl fmt::Display for SubmitError {
         match self {
             SubmitError::Refused(refusal) => refusal.fmt(f),
             SubmitError::Sampling(why) => f.write_str(why),
+            SubmitError::PromptLogprobs => f.write_str(
+                "log-probabilities of a prompt are computed on the CPU alone: \
+                 serve with --device cpu, or ask for none",
+            ),
             SubmitError::UnknownToken { id, vocab_size } => {
                 write!(f, "prompt token {id} is not in the vocabulary of {vocab_size} tokens")
             }
@@ -149,12 +155,17 @@ pub(super) struct Admission {
     /// The scheduler's configuration, which it checks again on its own thread.
     pub(super) scheduler: SchedulerConfig,
     pub(super) vocab_size: usize,
+    /// The backend scores prompts.
+    pub(super) scores: bool,
 }
 
 impl Admission {
     /// Checks `request`, which is `new` in the scheduler's terms.
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
+        if request.sampling.prompt_logprobs.is_some() && !self.scores {
+            return Err(SubmitError::PromptLogprobs);
+        }
         self.scheduler.admit(new).map_err(SubmitError::Refused)?;
         let max_tokens = request.max_tokens;
         if let Some(length) = request.forced_length.filter(|n| !(1..=max_tokens).contains(n)) {

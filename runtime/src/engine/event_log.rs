@@ -54,9 +54,15 @@ pub fn event_log() -> (LogWriter, LogReader) {
 }
 
 impl LogWriter {
-    /// Allocates the next chunk, of `words` words but at most [`CHUNK_WORDS`], if there is none.
+    /// Allocates the next chunks, of `words` words and at most [`CHUNK_WORDS`] each, as far as
+    /// there are none.
     pub fn reserve(&mut self, words: usize) {
-        self.chunk.next.get_or_init(|| Chunk::new(words.clamp(1, CHUNK_WORDS)));
+        let mut last = self.chunk.clone();
+        for first in (0..words.max(1)).step_by(CHUNK_WORDS) {
+            let len = (words - first).clamp(1, CHUNK_WORDS);
+            let next = last.next.get_or_init(|| Chunk::new(len)).clone();
+            last = next;
+        }
     }
 
     /// Appends a word.

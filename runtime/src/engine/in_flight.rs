@@ -2,6 +2,8 @@
 
 use trail_scheduler::{PrefillWork, RequestIdx, StepWork};
 
+use crate::backend::Batch;
+
 /// A request that samples in a step.
 #[derive(Clone, Copy)]
 pub(super) struct Sampling {
@@ -12,11 +14,22 @@ pub(super) struct Sampling {
     pub(super) drafts: u32,
 }
 
+/// A request whose prompt's tokens a step scores.
+#[derive(Clone, Copy)]
+pub(super) struct Scoring {
+    pub(super) idx: RequestIdx,
+    /// The engine's number of the request that had the index at launch.
+    pub(super) id: u64,
+    pub(super) tokens: u32,
+}
+
 /// State of a step between its launch and its tokens.
 #[derive(Default)]
 pub(super) struct InFlightStep {
     /// Requests that sample in it, in segment order.
     pub(super) sampled: Vec<Sampling>,
+    /// Requests of which it scores tokens, in segment order.
+    pub(super) scored: Vec<Scoring>,
     /// Rows of its batch.
     pub(super) rows: usize,
     /// Its work, the measure of its simulated time.
@@ -31,6 +44,23 @@ pub(super) struct InFlightStep {
 }
 
 impl InFlightStep {
+    /// Records what the segments of its batch are to yield. `id`: the engine's number of the
+    /// request at an index.
+    pub(super) fn expect(&mut self, batch: &Batch, id: impl Fn(RequestIdx) -> u64) {
+        self.sampled.clear();
+        self.scored.clear();
+        for segment in &batch.segments {
+            let (idx, drafts, tokens) =
+                (RequestIdx(segment.request), segment.drafts, segment.scored);
+            if segment.logits {
+                self.sampled.push(Sampling { idx, id: id(idx), drafts });
+            }
+            if tokens > 0 {
+                self.scored.push(Scoring { idx, id: id(idx), tokens });
+            }
+        }
+    }
+
     /// Draft tokens in it.
     pub(super) fn drafts(&self) -> u32 {
         self.sampled.iter().map(|sampling| sampling.drafts).sum()
@@ -38,6 +68,7 @@ impl InFlightStep {
 
     /// Room for a step of `segments` segments.
     pub(super) fn with_capacity(segments: usize) -> InFlightStep {
-        InFlightStep { sampled: Vec::with_capacity(segments), ..InFlightStep::default() }
+        let (sampled, scored) = (Vec::with_capacity(segments), Vec::with_capacity(segments));
+        InFlightStep { sampled, scored, ..InFlightStep::default() }
     }
 }

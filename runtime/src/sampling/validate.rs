@@ -23,13 +23,15 @@ pub fn validate(params: &SamplingParams) -> Result<(), String> {
     inside("repetition_penalty", params.repetition_penalty, repetition)?;
     inside("presence_penalty", params.presence_penalty, additive.clone())?;
     inside("frequency_penalty", params.frequency_penalty, additive)?;
-    if usize::from(params.top_logprobs) > MAX_TOP_LOGPROBS {
-        return Err(format!(
-            "top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {}",
-            params.top_logprobs
-        ));
+    alternatives("top_logprobs", params.top_logprobs)?;
+    alternatives("prompt_logprobs", params.prompt_logprobs.unwrap_or(0))
+}
+
+fn alternatives(name: &str, count: u8) -> Result<(), String> {
+    if usize::from(count) <= MAX_TOP_LOGPROBS {
+        return Ok(());
     }
-    Ok(())
+    Err(format!("{name} must be between 0 and {MAX_TOP_LOGPROBS}, not {count}"))
 }
 
 fn inside(name: &str, value: f32, range: std::ops::RangeInclusive<f32>) -> Result<(), String> {
@@ -92,6 +94,10 @@ mod tests {
         assert_eq!(
             message(|p| p.top_logprobs = 21),
             "top_logprobs must be between 0 and 20, not 21"
+        );
+        assert_eq!(
+            message(|p| p.prompt_logprobs = Some(21)),
+            "prompt_logprobs must be between 0 and 20, not 21"
         );
     }
 }

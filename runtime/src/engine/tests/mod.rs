@@ -8,6 +8,7 @@ mod churn;
 mod delivery;
 mod late;
 mod prefix;
+mod prompt_logprobs;
 mod random_turns;
 mod speculation;
 mod stepped;
