@@ -17,7 +17,7 @@ pub struct TextOptions {
 /// Assembles text from tokens: never splits a character, cuts the answer before a stop string, and
 /// emits no text for tokens that end the answer.
 pub struct Detokenizer {
-    stream: TextStream<AnswerDecoder>,
+    stream: TextStream<TextDecoder>,
     stops: StopMatcher,
     /// Tokens that end the answer: stop tokens of the request, and the model's EOS tokens unless
     /// they are ignored.
@@ -27,12 +27,14 @@ pub struct Detokenizer {
 }
 
 /// Decodes tokens with or without special ones.
-struct AnswerDecoder {
-    tokenizer: Arc<Tokenizer>,
-    keep_special: bool,
+pub struct TextDecoder {
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Special tokens appear by their names.
+    pub keep_special: bool,
 }
 
-impl Decode for AnswerDecoder {
+impl Decode for TextDecoder {
     fn decode(&self, ids: &[u32]) -> String {
         Tokenizer::decode(&self.tokenizer, ids, !self.keep_special)
     }
@@ -52,7 +54,7 @@ impl Detokenizer {
         options: TextOptions,
     ) -> Self {
         let eos_tokens = if request.ignore_eos { &[] } else { eos_tokens };
-        let decoder = AnswerDecoder { tokenizer, keep_special: options.keep_special };
+        let decoder = TextDecoder { tokenizer, keep_special: options.keep_special };
         Detokenizer {
             stream: TextStream::new(decoder),
             stops: stops.include_stop(options.include_stop),

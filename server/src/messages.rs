@@ -24,12 +24,13 @@ use crate::state::Shared;
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 6] = [
+const UNSUPPORTED: [Field; 7] = [
     ("container", Neutral::Null),
     ("context_management", Neutral::Null),
     ("mcp_servers", Neutral::EmptyList),
     ("output_config", Neutral::Null),
     ("output_format", Neutral::Null),
+    ("prompt_logprobs", Neutral::Null),
     ("thinking", Neutral::DisabledType),
 ];
 

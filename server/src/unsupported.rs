@@ -42,7 +42,7 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 63] = [
+const FIELDS: [Field; 62] = [
     ("adapter", Neutral::Null),
     ("allowed_token_ids", Neutral::Null),
     ("audio", Neutral::Null),
@@ -82,7 +82,6 @@ const FIELDS: [Field; 63] = [
     ("no_stop_trim", Neutral::False),
     ("priority", Neutral::Zero),
     ("prompt_embeds", Neutral::Null),
-    ("prompt_logprobs", Neutral::Null),
     ("reasoning", Neutral::Null),
     ("reasoning_effort", Neutral::Null),
     ("regex", Neutral::Null),

@@ -14,6 +14,7 @@ mod keys;
 mod lifetime;
 mod messages;
 mod operation;
+mod prompt_scores;
 mod responses;
 mod reuse;
 mod text;
