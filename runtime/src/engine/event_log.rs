@@ -121,6 +121,24 @@ mod tests {
     }
 
     #[test]
+    fn words_of_several_chunks_are_reserved_once() {
+        let (mut writer, mut reader) = event_log();
+        let ahead = |writer: &LogWriter| {
+            let next = |chunk: &Arc<Chunk>| chunk.next.get().cloned();
+            let chunks = std::iter::successors(next(&writer.chunk), next);
+            chunks.map(|chunk| chunk.words.len()).collect::<Vec<_>>()
+        };
+        writer.reserve(2 * CHUNK_WORDS + 5);
+        assert_eq!(ahead(&writer), [CHUNK_WORDS, CHUNK_WORDS, 5]);
+        writer.reserve(CHUNK_WORDS);
+        assert_eq!(ahead(&writer).len(), 3);
+        let count = (FIRST_WORDS + 2 * CHUNK_WORDS + 5) as u64;
+        (1..=count).for_each(|n| writer.push(word(n)));
+        assert_eq!(ahead(&writer), [0; 0]);
+        assert!((1..=count).all(|n| reader.pop() == Some(word(n))));
+    }
+
+    #[test]
     fn a_reader_on_another_thread_misses_nothing() {
         const COUNT: u64 = if cfg!(miri) { 20 } else { 50_000 };
         let (mut writer, mut reader) = event_log();

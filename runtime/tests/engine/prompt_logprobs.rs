@@ -25,6 +25,7 @@ fn prompts_are_scored_as_by_transformers() {
             CpuSettings { threads: Some(2), compute: Compute::Exact, ..CpuSettings::default() };
         let config = EngineConfig {
             policy: PolicyKind::Fcfs,
+            max_running: Some(2),
             token_budget: Some(7),
             cpu,
             ..EngineConfig::default()
