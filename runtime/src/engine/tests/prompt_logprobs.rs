@@ -22,12 +22,15 @@ use crate::reference::Reference;
 /// Tokens that are reported beside each of a prompt.
 const TOP: usize = 3;
 
+/// A token and the bits of its log-probability.
+type Token = (u32, u32);
+
 /// Events of a request as they are compared.
 #[derive(Debug, Default, PartialEq)]
 struct Events {
-    /// Of the prompt: id, bits of the log-probability, rank, alternatives.
-    prompt: Vec<(u32, u32, u32, Vec<(u32, u32)>)>,
-    tokens: Vec<(u32, u32)>,
+    /// Of the prompt, with rank and alternatives.
+    prompt: Vec<(Token, u32, Vec<Token>)>,
+    tokens: Vec<Token>,
     reason: Option<FinishReason>,
 }
 
@@ -38,7 +41,7 @@ fn events(handle: &RequestHandle) -> Events {
             Event::Alternative { id, logprob } => top.push((id, logprob.to_bits())),
             Event::PromptToken { id, logprob, rank } => {
                 assert!(events.tokens.is_empty(), "a prompt comes before its answer");
-                events.prompt.push((id, logprob.to_bits(), rank, std::mem::take(&mut top)));
+                events.prompt.push(((id, logprob.to_bits()), rank, std::mem::take(&mut top)));
             }
             Event::Token { id, logprob } => events.tokens.push((id, logprob.to_bits())),
             Event::Finished { reason } => events.reason = Some(reason),
@@ -91,7 +94,7 @@ fn every_token_of_a_prompt_is_scored_as_by_the_plain_forward_pass() {
         }
         assert_eq!(events.prompt.len(), request.prompt.len() - 1);
         let logits = reference.logits(&request.prompt);
-        for (at, (id, logprob, rank, top)) in events.prompt.iter().enumerate() {
+        for (at, ((id, logprob), rank, top)) in events.prompt.iter().enumerate() {
             assert_eq!(*id, request.prompt[at + 1]);
             let row: Vec<f64> = logits[at].iter().map(|&logit| f64::from(logit)).collect();
             let max = row.iter().copied().fold(f64::MIN, f64::max);
