@@ -113,7 +113,7 @@ pub(crate) struct Choice {
     wake: Arc<Notify>,
     answer: Detokenizer,
     scorer: Option<Scorer>,
-    /// What is reported of the prompt, until it is complete.
+    /// Report of the prompt, until it is complete.
     prompt: Option<PromptReport>,
     /// An echo with log-probabilities: the token that ends the answer has one as well.
     scores_end: bool,

@@ -20,7 +20,7 @@ pub(crate) struct Envelope<C> {
     pub system_fingerprint: String,
     /// Choices of the response, or of this chunk.
     pub choices: Vec<C>,
-    /// What is reported of the prompt that all choices have.
+    /// Report of the prompt that all choices have.
     #[serde(flatten)]
     pub prompt: SharedPrompt,
     /// Token counts, where the endpoint reports them.

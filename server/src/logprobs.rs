@@ -64,7 +64,7 @@ pub(crate) fn token_text(tokenizer: &Tokenizer, id: u32) -> String {
     spelled(tokenizer.token_bytes(id, false))
 }
 
-/// The text of a token's bytes; OpenAI's spelling of them if they are not text.
+/// The text of a token's bytes; OpenAI's spelling if they are no text.
 fn spelled(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         error.as_bytes().iter().fold("bytes:".to_owned(), |mut text, byte| {

@@ -1,5 +1,5 @@
-//! What is reported of a prompt before its answer: its text, and its tokens with their
-//! log-probabilities, in OpenAI's form (`echo` with `logprobs`) and vLLM's (`prompt_logprobs`).
+//! Report of a prompt before its answer: its text, and its tokens with their log-probabilities, in
+//! OpenAI's form (`echo` with `logprobs`) and vLLM's (`prompt_logprobs`).
 
 use std::fmt;
 use std::sync::Arc;

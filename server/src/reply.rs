@@ -31,7 +31,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     fn piece(delta: Delta) -> Self::Piece;
     /// Converts a complete answer to a choice.
     fn choice(whole: Delta) -> Self::Choice;
-    /// What of the prompt stands beside the choices instead of in them.
+    /// The report of the prompt that stands beside the choices instead of in them.
     fn shared_prompt(delta: &mut Delta) -> SharedPrompt;
 }
 

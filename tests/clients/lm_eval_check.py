@@ -4,8 +4,9 @@
     python tests/clients/lm_eval_check.py PROGRAM [--reference]
 
 The four kinds of tasks of lm_eval/ by `local-completions`: every log-likelihood must be that of
-reference.json within 1e-3, every answer and metric the same (of a perplexity the logarithm). `--reference` writes that file by
-lm-eval's `hf` backend in f32 first; it needs torch, accelerate and peft.
+reference.json within 1e-3, every answer and metric the same (of a perplexity the logarithm).
+`--reference` writes that file by lm-eval's `hf` backend in f32 first; it needs torch, accelerate
+and peft.
 """
 
 import json

@@ -178,3 +178,18 @@ fn prompt_logprobs_are_those_of_an_echo_by_token_ids() {
     assert!(choice(&chat, 0).get("prompt_logprobs").is_none());
     assert_eq!(choice(&chat, 0)["message"]["content"], "");
 }
+
+#[test]
+fn a_number_out_of_range_and_a_stream_of_prompt_logprobs_are_refused() {
+    let server = Server::start(&[]);
+    let messages = json!([{ "role": "user", "content": "hi" }]);
+    for (path, body) in [
+        (COMPLETIONS, json!({ "prompt": "a", "prompt_logprobs": 21 })),
+        (COMPLETIONS, json!({ "prompt": "a", "prompt_logprobs": -1 })),
+        (COMPLETIONS, json!({ "prompt": "a", "prompt_logprobs": 0, "stream": true })),
+        (CHAT, json!({ "messages": messages, "prompt_logprobs": 0, "stream": true })),
+    ] {
+        let (status, answer) = server.request("POST", path, &body.to_string());
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt_logprobs")), "{body}");
+    }
+}

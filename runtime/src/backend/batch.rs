@@ -123,7 +123,7 @@ impl Batch {
         self.segments.last_mut().expect("a segment was appended").begins = true;
     }
 
-    /// Scores the tokens after `positions` of the segment that was appended last, all of its own.
+    /// Scores the tokens after `positions` of the segment that was appended last, which has them.
     pub fn score(&mut self, positions: Range<u32>) {
         let segment = self.segments.last_mut().expect("a segment was appended");
         debug_assert!(segment.start <= positions.start);

@@ -3,8 +3,8 @@
 //!
 //! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one
 //! and know no engine. The values that cross this border: [`Batch`] (rows and block tables),
-//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] and [`Scored`] tokens and tapped activations
-//! ([`HiddenSink`], [`RowSink`]) going up.
+//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] and [`Scored`] tokens, and
+//! tapped activations ([`HiddenSink`], [`RowSink`]), going up.
 
 mod batch;
 mod block_sums;

@@ -5,7 +5,8 @@ use std::fmt;
 use trail_scheduler::{NewRequest, Refusal, SchedulerConfig};
 
 use super::request::Request;
-use crate::backend::Fault;
+use crate::backend::{Backend, Fault};
+use crate::model::Model;
 use crate::sampling;
 
 /// Treatment of a request beyond the most that the engine holds.
@@ -160,6 +161,11 @@ pub(super) struct Admission {
 }
 
 impl Admission {
+    pub(super) fn new(scheduler: SchedulerConfig, model: &Model, backend: &dyn Backend) -> Self {
+        let scores = backend.scores().is_some();
+        Admission { scheduler, vocab_size: model.config.vocab_size, scores }
+    }
+
     /// Checks `request`, which is `new` in the scheduler's terms.
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;

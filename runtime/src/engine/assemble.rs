@@ -111,11 +111,7 @@ impl EngineConfig {
         let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
-        let admission = Admission {
-            scheduler: *scheduler.config(),
-            vocab_size: model.config.vocab_size,
-            scores: built.backend.scores().is_some(),
-        };
+        let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());

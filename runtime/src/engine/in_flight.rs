@@ -28,7 +28,7 @@ pub(super) struct Scoring {
 pub(super) struct InFlightStep {
     /// Requests that sample in it, in segment order.
     pub(super) sampled: Vec<Sampling>,
-    /// Requests of which it scores tokens, in segment order.
+    /// Requests whose prompts it scores, in segment order.
     pub(super) scored: Vec<Scoring>,
     /// Rows of its batch.
     pub(super) rows: usize,

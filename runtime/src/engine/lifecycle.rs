@@ -167,8 +167,8 @@ impl Lifecycle {
         self.requests[idx.index()].as_deref_mut()
     }
 
-    /// Sends the prompts' tokens that a collected step scored. A request that ended since its launch
-    /// gets none; one whose logits were not finite ends.
+    /// Sends the prompts' tokens that a collected step scored. A request that ended since its
+    /// launch gets none; one whose logits were not finite ends.
     pub(super) fn send_scores(&mut self, step: &InFlightStep, scored: &[Scored]) {
         let mut rest = scored;
         for &Scoring { idx, id, tokens } in &step.scored {

@@ -77,8 +77,8 @@ fn steps_with_draft_tokens_allocate_nothing() {
     check(Speculate::Draft { model: model(9), always: true });
 }
 
-/// Prompts that take several steps, some computed twice. Their events are in the chunk that those of
-/// the answer are in.
+/// Prompts that take several steps, some computed twice. Their events are in the chunk that those
+/// of the answer are in.
 #[test]
 fn steps_that_score_prompts_allocate_nothing() {
     let _alone = super::alone();

@@ -130,7 +130,7 @@ fn chunks_the_prefix_cache_and_recomputes_change_no_bit_and_repeat_no_token() {
                 ..config(&model, policy)
             };
             let mut engine = stepped_engine(&model, exact(config));
-            // The second time the cache has what it may have of them.
+            // The second time the cache has the other prompts.
             for _ in 0..2 {
                 assert_eq!(run(&mut engine), expected, "{policy}, budget {token_budget}");
             }
