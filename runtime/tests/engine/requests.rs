@@ -284,6 +284,8 @@ fn logits_that_are_not_finite_end_their_request_alone() {
                 let mut faulty = ask(i);
                 let at = (i as usize * 5) % faulty.prompt.len();
                 faulty.prompt[at] = bad;
+                // A scored prompt ends at the first row that has no score.
+                faulty.sampling.prompt_logprobs = (round == 1).then_some(2);
                 (engine.submit(ask(i)).expect("fits"), engine.submit(faulty).expect("fits"))
             })
             .collect();
