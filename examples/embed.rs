@@ -47,7 +47,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
                 first_prediction.get_or_insert(remaining);
             }
             Event::Finished { reason } => println!("{} [{}]", text.flush(), reason.name()),
-            Event::Alternative { .. } | Event::Preempted { .. } => {}
+            Event::PromptToken { .. } | Event::Alternative { .. } | Event::Preempted { .. } => {}
         }
     }
     println!("{generated} tokens; {:.0} were predicted", first_prediction.unwrap_or(0.0));

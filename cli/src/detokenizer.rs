@@ -19,7 +19,7 @@ pub struct TextOptions {
 /// Assembles text from tokens: never splits a character, cuts the answer before a stop string, and
 /// emits no text for tokens that end the answer.
 pub struct Detokenizer {
-    stream: TextStream<AnswerDecoder>,
+    stream: TextStream<TextDecoder>,
     stops: StopMatcher,
     /// Tokens that end the answer: stop tokens of the request, and the model's EOS tokens unless
     /// they are ignored.
@@ -29,13 +29,16 @@ pub struct Detokenizer {
 }
 
 /// Decodes tokens with or without special ones.
-struct AnswerDecoder {
-    tokenizer: Arc<Tokenizer>,
-    keep_special: bool,
-    kept: Vec<u32>,
+pub struct TextDecoder {
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Special tokens appear by their names.
+    pub keep_special: bool,
+    /// Special tokens that appear by their names all the same.
+    pub kept: Vec<u32>,
 }
 
-impl Decode for AnswerDecoder {
+impl Decode for TextDecoder {
     fn decode(&self, ids: &[u32]) -> String {
         // A stream passes over the special tokens that are not kept.
         let skips_special = !self.keep_special && self.kept.is_empty();
@@ -58,7 +61,7 @@ impl Detokenizer {
     ) -> Self {
         let eos_tokens = if request.ignore_eos { &[] } else { eos_tokens };
         let decoder =
-            AnswerDecoder { tokenizer, keep_special: options.keep_special, kept: options.kept };
+            TextDecoder { tokenizer, keep_special: options.keep_special, kept: options.kept };
         Detokenizer {
             stream: TextStream::new(decoder),
             stops: stops.include_stop(options.include_stop),

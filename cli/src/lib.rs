@@ -37,7 +37,7 @@ mod table;
 pub use args::{Device, EngineArgs, ModelArgs};
 pub use count::count;
 pub use cpu_args::CpuArgs;
-pub use detokenizer::{Detokenizer, TextOptions};
+pub use detokenizer::{Detokenizer, TextDecoder, TextOptions};
 pub use embedder::Embedder;
 pub use error::Error;
 pub use fingerprint::fingerprint;

@@ -15,7 +15,7 @@ use crate::body::{Admitted, Body};
 use crate::chat_message::{Message, Part, joined};
 use crate::choice::Delta;
 use crate::conversation::Conversation;
-use crate::envelope::Usage;
+use crate::envelope::{SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::logprobs;
 use crate::number::TopLogprobs;
@@ -33,6 +33,7 @@ struct Fields {
     messages: Vec<Message>,
     logprobs: Option<bool>,
     top_logprobs: Option<TopLogprobs>,
+    prompt_logprobs: Option<TopLogprobs>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
     prediction: Option<Predicted>,
@@ -85,6 +86,7 @@ pub(crate) async fn create(
     let top_logprobs = fields.top_logprobs()?;
     let tools = fields.tools().usable(&state)?;
     let form = state.template.call_form();
+    let prompt_logprobs = options.prompt_logprobs(fields.prompt_logprobs)?;
     let conversation = Conversation {
         template,
         tools,
@@ -94,7 +96,7 @@ pub(crate) async fn create(
         field: "messages",
     };
     let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
-    let prompts = Prompts { top_logprobs, ..prompts };
+    let prompts = Prompts { top_logprobs, prompt_logprobs, ..prompts };
     let usage = Usage::of_prompts(&prompts.ids);
     let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Chat>(&state, &options, choices, usage).await
@@ -245,7 +247,10 @@ impl Endpoint for Chat {
         }
     }
 
-    fn shared_prompt(delta: &mut Delta) -> Option<Vec<u32>> {
-        delta.prompt_ids.take()
+    fn shared_prompt(delta: &mut Delta) -> SharedPrompt {
+        SharedPrompt {
+            prompt_token_ids: delta.prompt_ids.take(),
+            prompt_logprobs: delta.prompt_logprobs.take(),
+        }
     }
 }

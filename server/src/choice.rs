@@ -11,9 +11,11 @@ use trail_runtime::text::StopMatcher;
 
 use crate::access::Access;
 use crate::answer_form::{AnswerForm, AnswerParser, CallPiece};
+use crate::echo::Echo;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
-use crate::logprobs::{Scored, Scorer};
+use crate::logprobs::{CompletionLogprobs, Scored, Scorer};
+use crate::prompt_scores::{PromptLogprobs, PromptReport, PromptScores};
 use crate::request_metrics::{RequestSize, Watch};
 use crate::state::ServerState;
 use trail_cli::{Detokenizer, TextOptions};
@@ -48,6 +50,10 @@ pub(crate) struct Delta {
     pub accepted_tokens: u32,
     /// Characters of the prompt before the answer.
     pub prompt_chars: usize,
+    /// In the first delta: the echoed tokens with their log-probabilities, if requested.
+    pub echoed: Option<CompletionLogprobs>,
+    /// In the first delta: the same in vLLM's form, if requested.
+    pub prompt_logprobs: Option<PromptLogprobs>,
     /// Log-probabilities of the tokens, if requested.
     pub scored: Option<Vec<Scored>>,
     /// Ids of the tokens, if requested.
@@ -130,7 +136,11 @@ pub(crate) struct ChoiceOptions {
     /// True for the first answer to its prompt.
     pub is_first: bool,
     /// Text of the prompt, before the answer; empty for none.
-    pub echo: String,
+    pub echo: Echo,
+    /// Requests the echoed tokens, with as many of the most likely ones.
+    pub echo_top: Option<u8>,
+    /// Requests the prompt's tokens in vLLM's form, with as many of the most likely ones.
+    pub prompt_logprobs: Option<u8>,
     /// Requests log-probabilities.
     pub scored: bool,
     /// Requests token ids of prompt and answer.
@@ -158,6 +168,10 @@ pub(crate) struct Choice {
     /// `None` for an answer of content alone.
     parser: Option<AnswerParser>,
     scorer: Option<Scorer>,
+    /// Report of the prompt, until it is complete.
+    prompt: Option<PromptReport>,
+    /// An echo with log-probabilities: the token that ends the answer has one as well.
+    scores_end: bool,
     watch: Watch,
     access: Arc<Access>,
     phase: PhaseWatch,
@@ -175,8 +189,8 @@ impl Choice {
         options: ChoiceOptions,
         mut request: Request,
     ) -> Result<Self, SubmitError> {
-        let ChoiceOptions { index, is_first, echo, scored, token_ids, answers, stops, form, text } =
-            options;
+        let ChoiceOptions { index, is_first, echo, echo_top, prompt_logprobs, .. } = options;
+        let ChoiceOptions { scored, token_ids, answers, stops, form, text, .. } = options;
         let prompt_ids = token_ids.then(|| request.prompt.clone());
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
@@ -188,6 +202,9 @@ impl Choice {
             max_tokens: request.max_tokens,
             answers,
         };
+        let ids =
+            if request.sampling.prompt_logprobs.is_some() { &request.prompt[..] } else { &[] };
+        let scores = PromptScores::new(state.tokenizer.clone(), ids.to_vec());
         let watch = state.metrics.watch(access.clone(), size);
         let handle = match state.engine.submit(request) {
             Ok(handle) => Some(handle),
@@ -196,7 +213,7 @@ impl Choice {
                 return Err(refusal);
             }
         };
-        Ok(Choice {
+        let mut choice = Choice {
             index,
             is_first,
             tokens: 0,
@@ -205,21 +222,23 @@ impl Choice {
             answer,
             parser: form.parser(),
             scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
+            prompt: Some(PromptReport { echo, echo_top, top: prompt_logprobs, scores }),
+            scores_end: echo_top.is_some(),
             watch,
             access: access.clone(),
             phase: state.lifecycle.watch(),
             sent_chars: 0,
             pending: Delta {
                 index,
-                prompt_chars: echo.chars().count(),
-                text: echo,
                 is_first: true,
                 scored: scored.then(Vec::new),
                 token_ids: token_ids.then(Vec::new),
                 prompt_ids,
                 ..Delta::default()
             },
-        })
+        };
+        choice.report_prompt();
+        Ok(choice)
     }
 
     /// The first prediction of the answer's length, tokens, while the answer is in progress.
@@ -276,7 +295,7 @@ impl Choice {
         let mut delta = std::mem::replace(&mut self.pending, rest);
         let (sent, ended) = (self.sent_chars, delta.finish == Some(FinishReason::Length.name()));
         if let Some(scored) = &mut delta.scored {
-            let is_sent = |token: &Scored| ended || token.offset < sent;
+            let is_sent = |token: &Scored| ended || token.is_end || token.offset < sent;
             let unsent = scored.iter().position(|token| !is_sent(token)).unwrap_or(scored.len());
             self.pending.scored = Some(scored.split_off(unsent));
         }
@@ -287,17 +306,30 @@ impl Choice {
     fn take_events(&mut self) -> Result<(), ApiError> {
         while let Some(event) = self.handle.as_ref().and_then(RequestHandle::try_recv) {
             match event {
-                Event::Alternative { id, logprob } => {
-                    if let Some(scorer) = &mut self.scorer {
-                        scorer.alternative(id, logprob);
+                Event::PromptToken { logprob, rank, .. } => {
+                    if let Some(prompt) = &mut self.prompt {
+                        prompt.scores.token(logprob, rank);
                     }
+                    self.report_prompt();
                 }
+                Event::Alternative { id, logprob } => match (&mut self.prompt, &mut self.scorer) {
+                    (Some(prompt), _) => prompt.scores.alternative(id, logprob),
+                    (None, Some(scorer)) => scorer.alternative(id, logprob),
+                    (None, None) => {}
+                },
                 Event::Token { id, logprob } => self.take_token(id, logprob),
                 Event::Finished { reason } => self.take_end(reason)?,
                 Event::Prediction { .. } | Event::Preempted { .. } => {}
             }
         }
         Ok(())
+    }
+
+    /// Reports the prompt once all of it is there.
+    fn report_prompt(&mut self) {
+        if let Some(prompt) = self.prompt.take_if(|prompt| prompt.is_complete()) {
+            prompt.finish(&mut self.pending);
+        }
     }
 
     fn take_token(&mut self, id: u32, logprob: f32) {
@@ -312,10 +344,13 @@ impl Choice {
         if let Some(ids) = &mut self.pending.token_ids {
             ids.push(id);
         }
-        if let (Some(scorer), Some(scored), false) =
-            (&mut self.scorer, &mut self.pending.scored, self.answer.is_end(id))
+        let is_end = self.answer.is_end(id);
+        if let (Some(scorer), Some(scored), true) =
+            (&mut self.scorer, &mut self.pending.scored, self.scores_end || !is_end)
         {
-            scored.push(scorer.token(id, logprob, self.answer.decoded_chars()));
+            let mut token = scorer.token(id, logprob, self.answer.decoded_chars());
+            token.is_end = is_end;
+            scored.push(token);
         }
         let step = self.answer.push(id);
         let was_reasoning = self.is_reasoning();

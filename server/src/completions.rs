@@ -6,18 +6,19 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::access::Access;
 use crate::answer_form::AnswerForm;
 use crate::body::{Admitted, Body};
+use crate::body_permit::HasLeft;
 use crate::choice::Delta;
-use crate::envelope::Usage;
+use crate::envelope::{SharedPrompt, Usage};
 use crate::error::ApiError;
-use crate::logprobs;
+use crate::logprobs::CompletionLogprobs;
 use crate::number::TopLogprobs;
 use crate::options::Options;
 use crate::prompt::Prompt;
+use crate::prompt_scores::PromptLogprobs;
 use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
 use crate::state::Shared;
@@ -32,6 +33,7 @@ struct Fields {
     prompt: Prompt<MAX_CHOICES>,
     logprobs: Option<TopLogprobs>,
     echo: Option<bool>,
+    prompt_logprobs: Option<TopLogprobs>,
 }
 
 /// Fields of chats that would change the answer.
@@ -67,19 +69,23 @@ pub(crate) async fn create(
     state.check_open()?;
     let ((fields, options), permit) = admitted.read(read).await?;
     state.check_model(options.model.as_deref())?;
-    let echoed = fields.echoed()?;
+    let prompt_logprobs = options.prompt_logprobs(fields.prompt_logprobs)?;
+    let echoed = fields.echo.unwrap_or(false).then(|| fields.prompt.clone());
     let (ids, permit) = fields.prompt.encode(state.clone(), permit).await?;
     if ids.is_empty() {
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }
     let usage = Usage::of_prompts(&ids);
-    let (echo, permit) = match echoed {
-        None => (Vec::new(), permit),
-        Some(Prompt::Texts(texts)) => (texts, permit),
-        Some(Prompt::Ids(ids)) => {
-            let tokenizer = state.tokenizer.clone();
-            let decode = move |ids: &Vec<u32>| tokenizer.decode(ids, false);
-            permit.run(move |_| ids.iter().map(decode).collect()).await?
+    let (ids, echo, permit) = match echoed {
+        None => (ids, Vec::new(), permit),
+        Some(prompt) => {
+            let (tokenizer, offsets) = (state.tokenizer.clone(), fields.logprobs.is_some());
+            let echo = move |_: HasLeft| {
+                let echo = prompt.echo(&tokenizer, &ids, offsets);
+                (ids, echo)
+            };
+            let ((ids, echo), permit) = permit.run(echo).await?;
+            (ids, echo, permit)
         }
     };
     let prompts = Prompts {
@@ -92,22 +98,10 @@ pub(crate) async fn create(
         top_logprobs_field: "logprobs",
         form: AnswerForm::default(),
         forced_calls: None,
+        prompt_logprobs,
     };
     let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Completion>(&state, &options, choices, usage).await
-}
-
-impl Fields {
-    /// The prompts, if they are to be repeated before the answers.
-    fn echoed(&self) -> Result<Option<Prompt<MAX_CHOICES>>, ApiError> {
-        match (self.echo.unwrap_or(false), self.logprobs) {
-            (true, Some(_)) => Err(ApiError::invalid_field(
-                "echo",
-                "'echo' with 'logprobs' is not supported, as prompts have none: leave one out",
-            )),
-            (echo, _) => Ok(echo.then(|| self.prompt.clone())),
-        }
-    }
 }
 
 /// Response objects of this endpoint.
@@ -118,10 +112,12 @@ struct Completion;
 struct CompletionChoice {
     index: usize,
     text: String,
-    logprobs: Option<Value>,
+    logprobs: Option<CompletionLogprobs>,
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<PromptLogprobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_ids: Option<Vec<u32>>,
 }
@@ -134,13 +130,18 @@ impl Endpoint for Completion {
     type Piece = CompletionChoice;
 
     fn piece(delta: Delta) -> CompletionChoice {
-        let scored = delta.scored.as_deref();
+        let logprobs = delta.scored.map(|scored| {
+            let mut columns = delta.echoed.unwrap_or_default();
+            scored.iter().for_each(|scored| columns.push(scored, delta.prompt_chars));
+            columns
+        });
         CompletionChoice {
             index: delta.index,
-            logprobs: scored.map(|scored| logprobs::of_completion(scored, delta.prompt_chars)),
+            logprobs,
             text: delta.text,
             finish_reason: delta.finish,
             prompt_token_ids: delta.prompt_ids,
+            prompt_logprobs: delta.prompt_logprobs,
             token_ids: delta.token_ids,
         }
     }
@@ -150,7 +151,7 @@ impl Endpoint for Completion {
     }
 
     /// Each choice has its own, as there may be several prompts.
-    fn shared_prompt(_: &mut Delta) -> Option<Vec<u32>> {
-        None
+    fn shared_prompt(_: &mut Delta) -> SharedPrompt {
+        SharedPrompt::default()
     }
 }

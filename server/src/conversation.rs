@@ -60,6 +60,7 @@ impl Conversation {
                     ids: vec![ids],
                     expected: expected.unwrap_or_default(),
                     echo: Vec::new(),
+                    prompt_logprobs: None,
                     field,
                     default_max_tokens: None,
                     top_logprobs: None,

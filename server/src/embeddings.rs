@@ -24,10 +24,11 @@ use crate::unsupported::{Field, Neutral};
 const MAX_INPUTS: usize = 2048;
 
 /// Fields that would change the vectors and are not supported.
-const UNSUPPORTED: [Field; 3] = [
+const UNSUPPORTED: [Field; 4] = [
     ("add_special_tokens", Neutral::True),
     ("messages", Neutral::Null),
     ("normalize", Neutral::True),
+    ("prompt_logprobs", Neutral::Null),
 ];
 
 /// The encoder, and its name in requests.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::choice::Delta;
+use crate::prompt_scores::PromptLogprobs;
 
 /// A response, or a chunk of a streamed one.
 #[derive(Serialize, Clone, Debug)]
@@ -19,12 +20,23 @@ pub(crate) struct Envelope<C> {
     pub system_fingerprint: String,
     /// Choices of the response, or of this chunk.
     pub choices: Vec<C>,
-    /// Token ids of the prompt that all choices have, if requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt_token_ids: Option<Vec<u32>>,
+    /// Report of the prompt that all choices have.
+    #[serde(flatten)]
+    pub prompt: SharedPrompt,
     /// Token counts, where the endpoint reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+}
+
+/// A prompt that all choices have.
+#[derive(Serialize, Clone, Debug, Default)]
+pub(crate) struct SharedPrompt {
+    /// Its token ids, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+    /// Its tokens with their log-probabilities, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// Token counts of a request.

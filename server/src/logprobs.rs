@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trail_runtime::text::Tokenizer;
 
@@ -23,6 +24,8 @@ pub(crate) struct Scored {
     top: Vec<Likelihood>,
     /// Position of the token's first character in the text: characters before it.
     pub offset: usize,
+    /// The token ended the answer and is no part of its text.
+    pub is_end: bool,
 }
 
 /// Converts tokens into [`Scored`] tokens, in order.
@@ -52,20 +55,30 @@ impl Scorer {
     pub(crate) fn token(&mut self, id: u32, logprob: f32, offset: usize) -> Scored {
         let token = self.likelihood(id, logprob);
         self.first &= self.tokenizer.is_special(id);
-        Scored { token, top: std::mem::take(&mut self.top), offset }
+        Scored { token, top: std::mem::take(&mut self.top), offset, is_end: false }
     }
 }
 
-impl Likelihood {
-    /// The token's text; OpenAI's spelling of bytes if they are not text.
-    fn text(&self) -> String {
-        String::from_utf8(self.bytes.clone()).unwrap_or_else(|error| {
-            error.as_bytes().iter().fold("bytes:".to_owned(), |mut text, byte| {
-                // Writing to a string does not fail.
-                let _ = write!(text, "\\x{byte:02x}");
-                text
-            })
+/// The text of token `id` within a text.
+pub(crate) fn token_text(tokenizer: &Tokenizer, id: u32) -> String {
+    spelled(tokenizer.token_bytes(id, false))
+}
+
+/// The text of a token's bytes; OpenAI's spelling if they are no text.
+fn spelled(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        error.as_bytes().iter().fold("bytes:".to_owned(), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+            text
         })
+    })
+}
+
+impl Likelihood {
+    /// The token's text.
+    fn text(&self) -> String {
+        spelled(self.bytes.clone())
     }
 
     fn json(&self) -> Value {
@@ -83,15 +96,32 @@ pub(crate) fn of_chat(scored: &[Scored]) -> Value {
     json!({ "content": content.collect::<Vec<_>>(), "refusal": null })
 }
 
-/// The `logprobs` of a completion whose text begins with `prompt_chars` characters of the prompt.
-pub(crate) fn of_completion(scored: &[Scored], prompt_chars: usize) -> Value {
-    let tokens = scored.iter().map(|token| token.token.text());
-    json!({
-        "tokens": tokens.collect::<Vec<_>>(),
-        "token_logprobs": scored.iter().map(|token| token.token.logprob).collect::<Vec<_>>(),
-        "top_logprobs": scored.iter().map(top_of_completion).collect::<Vec<_>>(),
-        "text_offset": scored.iter().map(|token| prompt_chars + token.offset).collect::<Vec<_>>(),
-    })
+/// The `logprobs` of a completion: one entry in each list for a token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct CompletionLogprobs {
+    tokens: Vec<String>,
+    /// In 64 bits, so that a token has the same digits here and in `top_logprobs`.
+    token_logprobs: Vec<Option<f64>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    text_offset: Vec<usize>,
+}
+
+impl CompletionLogprobs {
+    /// Appends a token, before whose text there are `chars` characters.
+    pub(crate) fn push(&mut self, scored: &Scored, chars: usize) {
+        self.tokens.push(scored.token.text());
+        self.token_logprobs.push(Some(scored.token.logprob.into()));
+        self.top_logprobs.push(Some(top_of_completion(scored)));
+        self.text_offset.push(chars + scored.offset);
+    }
+
+    /// Appends the first token of a prompt, which has no log-probability.
+    pub(crate) fn push_first(&mut self, token: &Scored) {
+        self.tokens.push(token.token.text());
+        self.token_logprobs.push(None);
+        self.top_logprobs.push(None);
+        self.text_offset.push(token.offset);
+    }
 }
 
 /// Log-probabilities by the tokens' texts; by its id for a token with the text of a likelier one.
@@ -126,12 +156,15 @@ mod tests {
             likelihood(3, &[0xF0, 0x98], -1.5),
             likelihood(4, b"a", -1.75),
         ];
-        let scored = [Scored { token: likelihood(5, b"b", -2.0), top, offset: 3 }];
+        let token = likelihood(5, b"b", -2.0);
+        let scored = [Scored { token, top, offset: 3, is_end: false }];
         let chat = of_chat(&scored);
         assert_eq!(chat["content"][0]["token"], "b");
         assert_eq!(chat["content"][0]["bytes"], json!([98]));
         assert_eq!(chat["content"][0]["top_logprobs"][1]["bytes"], json!([0xF0, 0x9F]));
-        let completion = of_completion(&scored, 4);
+        let mut completion = CompletionLogprobs::default();
+        completion.push(&scored[0], 4);
+        let completion = json!(completion);
         assert_eq!(
             completion["top_logprobs"][0],
             json!({ "a": -0.5, "bytes:\\xf0\\x9f": -1.0, "bytes:\\xf0\\x98": -1.5,

@@ -28,10 +28,11 @@ use crate::tools::{MessageTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 4] = [
+const UNSUPPORTED: [Field; 5] = [
     ("container", Neutral::Null),
     ("context_management", Neutral::Null),
     ("mcp_servers", Neutral::EmptyList),
+    ("prompt_logprobs", Neutral::Null),
     ("thinking", Neutral::DisabledType),
 ];
 

@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::constraint::AnswerRules;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
-use crate::number::{Count, Real, Whole};
+use crate::number::{Count, Real, TopLogprobs, Whole};
 use crate::one_or_many::OneOrMany;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
@@ -108,6 +108,21 @@ impl Options {
         }
     }
 
+    /// The number of `prompt_logprobs`, which a stream cannot have, as in vLLM.
+    pub(crate) fn prompt_logprobs(
+        &self,
+        asked: Option<TopLogprobs>,
+    ) -> Result<Option<u8>, ApiError> {
+        let field = "prompt_logprobs";
+        match asked {
+            Some(_) if self.stream.unwrap_or(false) => Err(ApiError::invalid_field(
+                field,
+                "'prompt_logprobs' is not supported with 'stream': leave one out",
+            )),
+            asked => Ok(asked.map(TopLogprobs::get)),
+        }
+    }
+
     /// The name under which the answer's length was requested.
     pub(crate) fn max_tokens_field(&self) -> &'static str {
         match self.max_completion_tokens {
@@ -140,9 +155,11 @@ impl Options {
         let capacity = state.capacity;
         let room = capacity.saturating_sub(prompt.len());
         let asked = self.max_completion_tokens.or(self.max_tokens).map(Count::get);
-        if asked == Some(0) {
+        if asked == Some(0) && !prompts.are_reported() {
             let field = self.max_tokens_field();
-            let message = format!("'{field}' is 0: ask for at least one token");
+            let message = format!(
+                "'{field}' is 0: ask for at least one token, or for 'echo' or 'prompt_logprobs'"
+            );
             return Err(ApiError::invalid_field(field, message));
         }
         if room == 0 || asked.is_some_and(|asked| asked as usize > room) {
@@ -246,6 +263,7 @@ impl Options {
             seed,
             logit_bias: Vec::new(),
             top_logprobs: prompts.top_logprobs.unwrap_or(0),
+            prompt_logprobs: prompts.scored_top(),
         }
     }
 

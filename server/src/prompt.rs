@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
+use trail_runtime::text::Tokenizer;
 
 use crate::body_permit::BodyPermit;
+use crate::echo::Echo;
 use crate::error::ApiError;
 use crate::number::Count;
 use crate::state::ServerState;
@@ -53,6 +55,24 @@ impl<const MAX: usize> Prompt<MAX> {
             })
             .await?;
         Ok((ids?, permit))
+    }
+}
+
+impl<const MAX: usize> Prompt<MAX> {
+    /// The prompts' texts before their answers; `ids` are the token ids of each. With the places of
+    /// the tokens if `offsets`.
+    pub(crate) fn echo(
+        self,
+        tokenizer: &Arc<Tokenizer>,
+        ids: &[Vec<u32>],
+        offsets: bool,
+    ) -> Vec<Echo> {
+        let texts = match self {
+            Prompt::Texts(texts) => texts,
+            Prompt::Ids(_) => Vec::new(),
+        };
+        let mut texts = texts.into_iter();
+        ids.iter().map(|ids| Echo::new(tokenizer, ids, texts.next(), offsets)).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The prompts of a request.
 
 use crate::answer_form::AnswerForm;
+use crate::echo::Echo;
 
 /// Prompts, and the options that each endpoint spells in its own way.
 pub(crate) struct Prompts {
@@ -17,9 +18,30 @@ pub(crate) struct Prompts {
     /// Name of the request field that holds their number, for error messages.
     pub top_logprobs_field: &'static str,
     /// Text before each answer, one per prompt; empty for none.
-    pub echo: Vec<String>,
+    pub echo: Vec<Echo>,
+    /// vLLM's report of each prompt's tokens: `None` for none, else the number of most likely
+    /// tokens.
+    pub prompt_logprobs: Option<u8>,
     /// Parts of the answers beside content.
     pub form: AnswerForm,
     /// The grammar (Lark) of the calls that the answers must have; `None` if they need none.
     pub forced_calls: Option<String>,
+}
+
+impl Prompts {
+    /// Most likely tokens beside each token of an echo; `None`: its tokens are not reported.
+    pub(crate) fn echo_top(&self) -> Option<u8> {
+        self.top_logprobs.filter(|_| !self.echo.is_empty())
+    }
+
+    /// Most likely tokens that the engine reports beside each token of a prompt; `None`: it reports
+    /// no prompt.
+    pub(crate) fn scored_top(&self) -> Option<u8> {
+        self.prompt_logprobs.max(self.echo_top())
+    }
+
+    /// True if something of the prompts is reported, so that an answer may have no tokens.
+    pub(crate) fn are_reported(&self) -> bool {
+        !self.echo.is_empty() || self.prompt_logprobs.is_some()
+    }
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use trail_cli::random;
 
 use crate::choice::{Choice, Delta};
-use crate::envelope::{Envelope, Usage};
+use crate::envelope::{Envelope, SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, Sent, whole_answers};
 use crate::options::Options;
@@ -31,8 +31,8 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     fn piece(delta: Delta) -> Self::Piece;
     /// Converts a complete answer to a choice.
     fn choice(whole: Delta) -> Self::Choice;
-    /// Token ids of the prompt that stand beside the choices instead of in them.
-    fn shared_prompt(delta: &mut Delta) -> Option<Vec<u32>>;
+    /// The report of the prompt that stands beside the choices instead of in them.
+    fn shared_prompt(delta: &mut Delta) -> SharedPrompt;
 }
 
 /// Responds with `choices`: as one object once all are complete, or as a stream.
@@ -81,19 +81,14 @@ impl<D: Endpoint> Head<D> {
             model: model.clone(),
             system_fingerprint: system_fingerprint.clone(),
             choices,
-            prompt_token_ids: None,
+            prompt: SharedPrompt::default(),
             usage: None,
         }
     }
 
-    fn event(
-        &self,
-        pieces: Vec<D::Piece>,
-        usage: Option<Usage>,
-        prompt_token_ids: Option<Vec<u32>>,
-    ) -> Sent {
+    fn event(&self, pieces: Vec<D::Piece>, usage: Option<Usage>, prompt: SharedPrompt) -> Sent {
         let envelope = self.envelope(D::PIECE_OBJECT, pieces);
-        Event::default().json_data(Envelope { usage, prompt_token_ids, ..envelope })
+        Event::default().json_data(Envelope { usage, prompt, ..envelope })
     }
 }
 
@@ -104,10 +99,11 @@ async fn whole<D: Endpoint>(
 ) -> Result<Response, ApiError> {
     let mut wholes = whole_answers(choices).await?;
     wholes.iter().for_each(|whole| usage.add(whole));
-    let prompt_token_ids = wholes.iter_mut().map(D::shared_prompt).fold(None, Option::or);
+    // That of the first choice, which has been asked for what the others have.
+    let prompt = wholes.first_mut().map(D::shared_prompt).unwrap_or_default();
     let choices = wholes.into_iter().map(D::choice).collect();
     let envelope = head.envelope(D::OBJECT, choices);
-    Ok(Json(Envelope { usage: Some(usage), prompt_token_ids, ..envelope }).into_response())
+    Ok(Json(Envelope { usage: Some(usage), prompt, ..envelope }).into_response())
 }
 
 /// Converts deltas to chunks.
@@ -133,7 +129,8 @@ impl<D: Endpoint> EventSource for ChunkEvents<D> {
         let mut events: Vec<Sent> = delta.pieces().into_iter().map(event).collect();
         if self.open == 0 {
             if self.include_usage {
-                events.push(self.head.event(Vec::new(), Some(self.usage), None));
+                let prompt = SharedPrompt::default();
+                events.push(self.head.event(Vec::new(), Some(self.usage), prompt));
             }
             events.push(Ok(Event::default().data("[DONE]")));
         }

@@ -29,11 +29,12 @@ use crate::tools::{FlatTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of this endpoint that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 5] = [
+const UNSUPPORTED: [Field; 6] = [
     ("background", Neutral::False),
     ("conversation", Neutral::Null),
     ("max_tool_calls", Neutral::Null),
     ("prompt", Neutral::Null),
+    ("prompt_logprobs", Neutral::Null),
     ("top_logprobs", Neutral::Zero),
 ];
 /// The one of the values of `include` that asks for something that answers without tools have.

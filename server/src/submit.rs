@@ -98,6 +98,8 @@ impl Options {
             index,
             is_first: index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize)),
             echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
+            echo_top: prompts.echo_top(),
+            prompt_logprobs: prompts.prompt_logprobs,
             scored: prompts.top_logprobs.is_some(),
             answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
             token_ids: self.return_token_ids.unwrap_or(false),
@@ -120,6 +122,10 @@ impl Options {
             },
             SubmitError::Sampling(why) if why.starts_with("top_logprobs ") => {
                 ApiError::invalid_field(prompts.top_logprobs_field, why)
+            }
+            SubmitError::PromptLogprobs => {
+                let field = prompts.prompt_logprobs.map_or("echo", |_| "prompt_logprobs");
+                ApiError::invalid_field(field, error.to_string())
             }
             error => ApiError::of_submission(error, prompts.field, self.max_tokens_field()),
         }

@@ -40,7 +40,7 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 43] = [
+const FIELDS: [Field; 42] = [
     ("adapter", Neutral::Null),
     ("audio", Neutral::Null),
     ("best_of", Neutral::One),
@@ -65,7 +65,6 @@ const FIELDS: [Field; 43] = [
     ("no_stop_trim", Neutral::False),
     ("priority", Neutral::Zero),
     ("prompt_embeds", Neutral::Null),
-    ("prompt_logprobs", Neutral::Null),
     ("reasoning", Neutral::Null),
     ("reasoning_effort", Neutral::Null),
     ("repeat_penalty", Neutral::One),

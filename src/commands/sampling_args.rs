@@ -12,7 +12,7 @@ use trail_cli::random;
 pub struct SamplingArgs {
     /// Maximum number of tokens to generate [default: 256 (chat: no bound), or what the context
     /// has left]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
     /// Sampling temperature; 0 always takes the most likely token [default: the model's, or 1]
     #[arg(long, value_name = "T")]
@@ -82,6 +82,7 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             seed: self.seed.map_or_else(random::u64, |seed| seed as u64),
             top_logprobs: 0,
+            prompt_logprobs: None,
         };
         Request {
             sampling,

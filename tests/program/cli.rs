@@ -91,7 +91,7 @@ fn bad_arguments_are_refused_in_one_line() {
     let long = "word ".repeat(3000);
     let cases: [(&[&str], &str); 22] = [
         (&["generate"], "--prompt"),
-        (&["generate", "--prompt", "hi", "--max-tokens", "0"], "max_tokens is 0"),
+        (&["generate", "--prompt", "hi", "--max-tokens", "0"], "--max-tokens"),
         (&["generate", "--prompt", "hi", "--max-tokens", "100000"], "context"),
         (&["generate", "--prompt", "hi", "--max-tokens", "99999999999"], "--max-tokens"),
         (&["generate", "--prompt", &long], "context"),

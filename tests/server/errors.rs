@@ -48,7 +48,6 @@ fn bad_fields_are_refused_by_name() {
         (COMPLETIONS, json!({ "prompt": "a", "stop": [""] }), "stop"),
         (COMPLETIONS, json!({ "prompt": "a", "stop_token_ids": vec![1; 2000] }), "stop_token_ids"),
         (COMPLETIONS, json!({ "prompt": "a", "echo": 1 }), "echo"),
-        (COMPLETIONS, json!({ "prompt": "a", "echo": true, "logprobs": 1 }), "echo"),
         (COMPLETIONS, json!({ "prompt": "a", "logit_bias": 1 }), "logit_bias"),
         (COMPLETIONS, json!({ "prompt": "a", "min_tokens": -1 }), "min_tokens"),
         (
@@ -64,7 +63,6 @@ fn bad_fields_are_refused_by_name() {
         (CHAT, json!({ "messages": user, "tools": ["text"] }), "tools[0]"),
         (CHAT, json!({ "messages": user, "tool_choice": "required" }), "tool_choice"),
         (CHAT, json!({ "messages": user, "structural_tag": {} }), "structural_tag"),
-        (CHAT, json!({ "messages": user, "prompt_logprobs": 0 }), "prompt_logprobs"),
         (CHAT, json!({ "messages": user, "echo": true }), "echo"),
         (CHAT, json!({ "messages": user, "skip_special_tokens": 1 }), "skip_special_tokens"),
         (

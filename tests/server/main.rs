@@ -15,6 +15,7 @@ mod keys;
 mod lifetime;
 mod messages;
 mod operation;
+mod prompt_scores;
 mod responses;
 mod reuse;
 mod structured;

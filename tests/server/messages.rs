@@ -143,6 +143,8 @@ fn errors_have_anthropics_form() {
     for (field, value, says) in [
         ("tools", json!([{ "name": "f", "input_schema": {} }]), "does not show tools"),
         ("max_tokens", json!(null), "max_tokens"),
+        ("max_tokens", json!(0), "'max_tokens' is 0"),
+        ("prompt_logprobs", json!(0), "'prompt_logprobs' is not supported"),
         ("thinking", json!({ "type": "enabled" }), "'thinking' is not supported"),
         ("messages", system, "'messages[0].role': unknown value `system`"),
         ("messages", json!([]), "no messages"),

@@ -158,6 +158,7 @@ fn items_and_fields_that_are_not_supported_are_refused_by_name() {
         ("input", json!([]), "the input is empty"),
         ("input", json!(null), "input"),
         ("tools", json!([{ "type": "web_search" }]), "'tools[0]': a tool of type 'web_search'"),
+        ("prompt_logprobs", json!(0), "'prompt_logprobs' is not supported"),
         ("background", json!(true), "'background' is not supported"),
         ("text", json!({ "format": { "type": "xml" } }), "'text.format.type'"),
         ("text", json!("plain"), "'text': expected an object with a format"),

@@ -265,7 +265,8 @@ impl<'a> Workload<'a> {
                         first.map(|&(_, total)| (total, outcome.tokens.len() as u32));
                     return Ok(true);
                 }
-                Event::Alternative { .. } | Event::Preempted { .. } => {}
+                Event::PromptToken { .. } | Event::Alternative { .. } | Event::Preempted { .. } => {
+                }
             }
         }
         Ok(false)

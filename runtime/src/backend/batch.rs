@@ -41,6 +41,11 @@ pub struct Segment {
     /// Draft tokens, the last ones: the logits of each, and of the row before them, are computed
     /// and sampled. Only where [`super::Backend::takes_drafts`].
     pub drafts: u32,
+    /// First position whose token is scored: the log-probability of the prompt's next token is
+    /// computed. Only where [`super::Backend::scores`].
+    pub first_scored: u32,
+    /// Positions whose token is scored, from that one on.
+    pub scored: u32,
 }
 
 impl Segment {
@@ -48,6 +53,12 @@ impl Segment {
     pub fn sampled_rows(&self) -> Range<u32> {
         let end = self.first_row + self.len;
         if self.logits { end - 1 - self.drafts..end } else { end..end }
+    }
+
+    /// The rows whose next token is scored.
+    pub fn scored_rows(&self) -> Range<u32> {
+        let first = self.first_row + (self.first_scored - self.start);
+        first..first + self.scored
     }
 }
 
@@ -99,6 +110,8 @@ impl Batch {
             num_blocks: blocks.len() as u32,
             logits,
             drafts: 0,
+            first_scored: start,
+            scored: 0,
         });
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
@@ -108,6 +121,14 @@ impl Batch {
     /// The segment that was appended last begins its request, with blocks that others computed.
     pub fn begin_request(&mut self) {
         self.segments.last_mut().expect("a segment was appended").begins = true;
+    }
+
+    /// Scores the tokens after `positions` of the segment that was appended last, which has them.
+    pub fn score(&mut self, positions: Range<u32>) {
+        let segment = self.segments.last_mut().expect("a segment was appended");
+        debug_assert!(segment.start <= positions.start);
+        debug_assert!(positions.end <= segment.start + segment.len);
+        (segment.first_scored, segment.scored) = (positions.start, positions.len() as u32);
     }
 
     /// Appends a decode token at position `start` with the tokens proposed after it: `tokens` of

@@ -156,6 +156,8 @@ mod tests {
             num_blocks,
             logits: false,
             drafts: 0,
+            first_scored: start,
+            scored: 0,
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! `engine` drives a [`Backend`] and knows no other detail of it; `cpu` and `cuda` implement one
 //! and know no engine. The values that cross this border: [`Batch`] (rows and block tables),
-//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] tokens and tapped activations
-//! ([`HiddenSink`], [`RowSink`]) going up.
+//! [`Step`], [`SamplingParams`], [`TapPlan`] going down; [`Sampled`] and [`Scored`] tokens, and
+//! tapped activations ([`HiddenSink`], [`RowSink`]), going up.
 
 mod allowed;
 mod batch;
@@ -24,7 +24,9 @@ pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, PENDING, Segment};
 pub use draft::DraftModel;
 pub use fault::Fault;
 pub use progress::Progress;
-pub use sampled_token::{MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken};
+pub use sampled_token::{
+    MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, Scored, ScoredToken,
+};
 pub use sampling_params::{MAX_LOGIT_BIAS, SamplingParams};
 pub use step::{SamplingInput, SamplingInputs, Step};
 pub use tap::{HiddenSink, PromptRun, RequestKey, RowSink, TapPlan, TapRow};
@@ -48,6 +50,12 @@ pub trait Backend: Send {
     /// the result of the row before it. Logits that are not finite concern their request alone; the
     /// backend goes on.
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault>;
+
+    /// The result of each scored row ([`Segment::scored_rows`]) of the step that was collected
+    /// last, in row order; `None` where segments may have no such rows.
+    fn scores(&self) -> Option<&[Scored]> {
+        None
+    }
 
     /// True if segments may have draft tokens ([`Segment::drafts`]). A step with some is collected
     /// before the next one is launched, which is planned with its tokens.

@@ -20,6 +20,20 @@ pub struct SampledToken {
     pub num_top: u8,
 }
 
+/// A token of a prompt with its log-probabilities: of itself and of the most likely tokens at its
+/// position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScoredToken {
+    /// The token.
+    pub token: SampledToken,
+    /// Its rank among all tokens, 1 for the most likely one; of equally likely ones the lower id is
+    /// first.
+    pub rank: u32,
+}
+
+/// Result of scoring the token after one row.
+pub type Scored = Result<ScoredToken, NonFiniteLogits>;
+
 /// Result of sampling one row.
 pub type Sampled = Result<SampledToken, NonFiniteLogits>;
 

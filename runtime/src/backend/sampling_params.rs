@@ -29,6 +29,10 @@ pub struct SamplingParams {
     /// Number of most likely tokens to report beside each sampled one; at most
     /// [`super::MAX_TOP_LOGPROBS`].
     pub top_logprobs: u8,
+    /// Number of most likely tokens to report beside each token of the prompt but the first, with
+    /// its own log-probability; at most [`super::MAX_TOP_LOGPROBS`]. `None`: the prompt's tokens
+    /// are not reported.
+    pub prompt_logprobs: Option<u8>,
 }
 
 impl Default for SamplingParams {
@@ -44,6 +48,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             top_logprobs: 0,
+            prompt_logprobs: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{AllowedTokens, Batch, SamplingParams, TapPlan};
 pub struct SamplingInput<'a> {
     /// The request's parameters; they passed [`crate::sampling::validate()`].
     pub params: &'a SamplingParams,
-    /// Prompt token ids, for penalties.
+    /// Prompt token ids, for penalties, and for scores.
     pub prompt: &'a [u32],
     /// Output token ids that the host knows, for penalties: all but the token of a step in flight,
     /// and the draft tokens of this step.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::draft::CpuDraft;
 use super::{CpuForward, Samplers, Tap};
-use crate::backend::{Backend, DraftModel, Fault, HiddenSink, Sampled, Step};
+use crate::backend::{Backend, DraftModel, Fault, HiddenSink, Sampled, Scored, Step};
 use trail_probe::TapLayers;
 
 /// Runs steps of one model on the CPU.
@@ -16,6 +16,8 @@ pub struct CpuBackend {
     tap: Option<(TapLayers, Arc<dyn HiddenSink>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
+    /// Scored tokens of the last step.
+    scored: Vec<Scored>,
     computed: Instant,
 }
 
@@ -24,7 +26,9 @@ impl CpuBackend {
     pub fn new(forward: CpuForward, tap: Option<(TapLayers, Arc<dyn HiddenSink>)>) -> Self {
         let samplers = Samplers::new(&forward);
         let sampled = Vec::with_capacity(forward.options().max_sampled());
-        CpuBackend { forward, samplers, draft: None, tap, sampled, computed: Instant::now() }
+        let scored = Vec::with_capacity(forward.options().max_rows);
+        let computed = Instant::now();
+        CpuBackend { forward, samplers, draft: None, tap, sampled, scored, computed }
     }
 
     /// The same with a draft model: `draft` was made [beside](CpuForward::beside) this backend's
@@ -55,6 +59,10 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn ahead(&self) -> usize {
         0
+    }
+
+    fn scores(&self) -> Option<&[Scored]> {
+        Some(&self.scored)
     }
 
     fn takes_drafts(&self) -> bool {
@@ -92,9 +100,11 @@ impl Backend for CpuBackend {
             }
         }
         self.computed = Instant::now();
-        self.sampled.clear();
-        let CpuBackend { forward, samplers, sampled, .. } = self;
+        let CpuBackend { forward, samplers, sampled, scored, .. } = self;
+        sampled.clear();
         samplers.sample(forward, step.batch, step.sampling, sampled);
+        scored.clear();
+        samplers.score(forward, step.batch, step.sampling, scored);
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! The forward pass: a sequence of parallel regions.
 
+use std::ops::Range;
+
 use crate::backend::Batch;
+use crate::model::Weights;
 
 use super::regions::Regions;
 use super::{CpuForward, Tap};
@@ -23,18 +26,7 @@ impl CpuForward {
             return &[];
         }
         self.kv.place(&batch.block_tables, &self.pool);
-        let mut regions = Regions {
-            config: &self.model.config,
-            kernels: self.kernels,
-            rope: &self.rope,
-            batch,
-            pool: &mut self.pool,
-            kv: &mut self.kv,
-            buffers: &mut self.buffers,
-            scratch: &mut self.scratch,
-            side: None,
-        };
-        let weights = &self.weights;
+        let (weights, mut regions) = self.regions(batch);
         regions.embed(&weights.embed);
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);
@@ -49,5 +41,30 @@ impl CpuForward {
         regions.logits(&weights.norm, &weights.lm_head);
         regions.drain();
         &self.buffers.logits[..self.buffers.wanted.len() * self.model.config.vocab_size]
+    }
+
+    /// Computes the logits of `rows` of `batch`, the last one that was fed, in place of those of
+    /// the pass: `[rows][vocab]`, of at most [`CpuOptions::max_sampled`](super::CpuOptions) rows.
+    pub(super) fn logits_of(&mut self, batch: &Batch, rows: Range<u32>) {
+        self.buffers.wanted.clear();
+        self.buffers.wanted.extend(rows);
+        let (weights, mut regions) = self.regions(batch);
+        regions.logits(&weights.norm, &weights.lm_head);
+    }
+
+    /// The weights, and the operands of a pass of `batch`.
+    fn regions<'a>(&'a mut self, batch: &'a Batch) -> (&'a Weights, Regions<'a>) {
+        let regions = Regions {
+            config: &self.model.config,
+            kernels: self.kernels,
+            rope: &self.rope,
+            batch,
+            pool: &mut self.pool,
+            kv: &mut self.kv,
+            buffers: &mut self.buffers,
+            scratch: &mut self.scratch,
+            side: None,
+        };
+        (&self.weights, regions)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::backend::{Allowed, Batch, NonFiniteLogits, Sampled, SamplingInputs};
+use crate::backend::{Allowed, Batch, NonFiniteLogits, Sampled, SamplingInputs, Scored};
 use crate::sampling::{History, Sampler};
 
 use super::CpuForward;
@@ -15,6 +15,8 @@ pub struct Samplers {
     wanted: Vec<(u32, u32)>,
     /// One for each of `wanted`.
     sampled: Vec<Mutex<Sampled>>,
+    /// One for each row of a block of scored rows.
+    scored: Vec<Mutex<Scored>>,
 }
 
 impl Samplers {
@@ -27,6 +29,7 @@ impl Samplers {
             workers: workers.collect(),
             wanted: Vec::with_capacity(options.max_sampled()),
             sampled: sampled.collect(),
+            scored: (0..options.max_sampled()).map(|_| Mutex::new(Err(NonFiniteLogits))).collect(),
         }
     }
 
@@ -40,7 +43,7 @@ impl Samplers {
         inputs: &dyn SamplingInputs,
         out: &mut Vec<Sampled>,
     ) {
-        let Samplers { workers, wanted, sampled } = self;
+        let Samplers { workers, wanted, sampled, .. } = self;
         wanted.clear();
         for (index, segment) in (0..).zip(&batch.segments) {
             wanted
@@ -61,6 +64,39 @@ impl Samplers {
         });
         let tokens = sampled.iter_mut().take(wanted.len());
         out.extend(tokens.map(|token| *token.get_mut().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// Scores the token after each scored row of `batch`, the last one that `forward` was fed with,
+    /// and appends them to `out` in the order of the rows. In blocks of rows, so that the logits of
+    /// a prompt take no more memory than those of a step; they replace those of the pass.
+    pub fn score(
+        &mut self,
+        forward: &mut CpuForward,
+        batch: &Batch,
+        inputs: &dyn SamplingInputs,
+        out: &mut Vec<Scored>,
+    ) {
+        let Samplers { workers, scored, .. } = self;
+        for segment in batch.segments.iter().filter(|segment| segment.scored > 0) {
+            let (rows, input) = (segment.scored_rows(), inputs.of(segment.request));
+            for first in rows.clone().step_by(scored.len()) {
+                let block = first..rows.end.min(first + scored.len() as u32);
+                let next = segment.start + (first - segment.first_row) + 1;
+                forward.logits_of(batch, block.clone());
+                forward.for_each_logits(|worker, row, logits| {
+                    let mut sampler =
+                        workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
+                    let id = input.prompt[next as usize + row];
+                    let top = input.params.prompt_logprobs.unwrap_or(0);
+                    let token = sampler.score(logits, id, top);
+                    *scored[row].lock().unwrap_or_else(PoisonError::into_inner) = token;
+                });
+                let tokens = scored.iter_mut().take(block.len());
+                let token =
+                    |of: &mut Mutex<_>| *of.get_mut().unwrap_or_else(PoisonError::into_inner);
+                out.extend(tokens.map(token));
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One admitted or waiting request inside the engine.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use trail_scheduler::{BlockHash, NewRequest};
@@ -8,6 +9,7 @@ use super::block_hashes::SequenceHashes;
 use super::constraint::ConstrainedAnswer;
 use super::event::FinishReason;
 use super::event_channel::EventSender;
+use super::event_log::CHUNK_WORDS;
 use super::queue_permit::QueuePermit;
 use super::request::Request;
 use super::request_status::RequestStatus;
@@ -32,6 +34,9 @@ pub(super) struct ActiveRequest {
     pub(super) prompt_len: usize,
     /// True from its first row on, while it has KV.
     pub(super) has_kv: bool,
+    /// Tokens of the prompt that were scored, or are in the step in flight, the first one among
+    /// them: it has no score.
+    scored: usize,
     /// Hashes of its KV blocks; `None` where it shares none.
     pub(super) hashes: Option<SequenceHashes>,
     /// `None` without a constraint.
@@ -79,6 +84,7 @@ impl ActiveRequest {
             tokens,
             new,
             has_kv: false,
+            scored: 1,
             hashes,
             constrained,
             acceptance: Acceptance::default(),
@@ -104,11 +110,27 @@ impl ActiveRequest {
         let tokens = (self.request.max_tokens as usize).min(RESERVED_TOKENS);
         self.tokens.reserve_exact(tokens);
         let per_token = 1 + usize::from(predicts) + usize::from(self.request.sampling.top_logprobs);
-        self.events.reserve(tokens * per_token + SPARE_EVENTS);
+        let answer = (tokens * per_token + SPARE_EVENTS).min(CHUNK_WORDS);
+        // The prompt's tokens have two words each.
+        let scored = self.request.sampling.prompt_logprobs.map(|top| 2 + usize::from(top));
+        self.events.reserve(scored.map_or(0, |words| self.prompt_len * words) + answer);
         if predicts {
             // One more than tokens: the prompt's.
             self.predictions.reserve_exact(tokens + 1);
         }
+    }
+
+    /// Takes the positions among `first..last`, fed by one step, whose next token is to be scored:
+    /// those of the prompt if that was requested, but none twice. A recompute scores no token
+    /// again.
+    pub(super) fn take_scored(&mut self, first: usize, last: usize) -> Option<Range<u32>> {
+        self.request.sampling.prompt_logprobs?;
+        let (begin, end) = (first.max(self.scored - 1), last.min(self.prompt_len - 1));
+        if begin >= end {
+            return None;
+        }
+        self.scored = end + 1;
+        Some(begin as u32..end as u32)
     }
 
     /// Output tokens so far.

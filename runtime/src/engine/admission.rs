@@ -5,7 +5,8 @@ use std::fmt;
 use trail_scheduler::{NewRequest, Refusal, SchedulerConfig};
 
 use super::request::Request;
-use crate::backend::Fault;
+use crate::backend::{Backend, Fault};
+use crate::model::Model;
 use crate::sampling;
 
 /// Treatment of a request beyond the most that the engine holds.
@@ -67,6 +68,8 @@ pub enum SubmitError {
     Sampling(String),
     /// The constraint allows no token, is beyond its limits, or the device keeps to none.
     Constraint(String),
+    /// Log-probabilities of the prompt were requested of a backend that has none.
+    PromptLogprobs,
     /// A prompt token is outside the vocabulary.
     UnknownToken {
         /// The token id.
@@ -119,6 +122,10 @@ impl fmt::Display for SubmitError {
         match self {
             SubmitError::Refused(refusal) => refusal.fmt(f),
             SubmitError::Sampling(why) | SubmitError::Constraint(why) => f.write_str(why),
+            SubmitError::PromptLogprobs => f.write_str(
+                "log-probabilities of a prompt are computed on the CPU alone: \
+                 serve with --device cpu, or ask for none",
+            ),
             SubmitError::UnknownToken { id, vocab_size } => {
                 write!(f, "prompt token {id} is not in the vocabulary of {vocab_size} tokens")
             }
@@ -155,12 +162,27 @@ pub(super) struct Admission {
     pub(super) takes_masks: bool,
     /// True if it adds `logit_bias` to logits.
     pub(super) takes_bias: bool,
+    /// The backend scores prompts.
+    pub(super) scores: bool,
 }
 
 impl Admission {
+    pub(super) fn new(scheduler: SchedulerConfig, model: &Model, backend: &dyn Backend) -> Self {
+        Admission {
+            scheduler,
+            vocab_size: model.config.vocab_size,
+            takes_masks: backend.takes_masks(),
+            takes_bias: backend.takes_bias(),
+            scores: backend.scores().is_some(),
+        }
+    }
+
     /// Checks `request`, which is `new` in the scheduler's terms.
     pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
+        if request.sampling.prompt_logprobs.is_some() && !self.scores {
+            return Err(SubmitError::PromptLogprobs);
+        }
         self.scheduler.admit(new).map_err(SubmitError::Refused)?;
         if request.constraint.is_some() && !self.takes_masks {
             let why = "this device keeps to no constraints: leave them out";

@@ -112,12 +112,7 @@ impl EngineConfig {
         let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
-        let admission = Admission {
-            scheduler: *scheduler.config(),
-            vocab_size: model.config.vocab_size,
-            takes_masks: built.backend.takes_masks(),
-            takes_bias: built.backend.takes_bias(),
-        };
+        let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);

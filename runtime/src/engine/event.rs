@@ -44,8 +44,17 @@ impl FinishReason {
 /// An event of a request. Events arrive in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
+    /// A token of the prompt, if requested: each but the first, in order, before the answer.
+    PromptToken {
+        /// Token id.
+        id: u32,
+        /// Natural-log probability under the model, after the tokens before it.
+        logprob: f32,
+        /// Rank among all tokens: 1 for the most likely one.
+        rank: u32,
+    },
     /// One of the most likely tokens at the next position, if requested: best first, before the
-    /// [`Event::Token`] that was sampled there.
+    /// [`Event::Token`] that was sampled there, or the [`Event::PromptToken`].
     Alternative {
         /// Token id.
         id: u32,

@@ -15,6 +15,7 @@ use super::event::{Event, FinishReason};
 use super::event_log::{LogReader, LogWriter, event_log};
 use super::request::Notify;
 use super::request_status::RequestStatus;
+use crate::backend::SampledToken;
 
 /// Bits of an event's word below its kind: id or count, and a value of 32 bits.
 const KIND_SHIFT: u32 = 61;
@@ -25,6 +26,9 @@ const ALTERNATIVE: u64 = 2;
 const PREDICTION: u64 = 3;
 const PREEMPTED: u64 = 4;
 const FINISHED: u64 = 5;
+/// The rank of the prompt's token that comes next.
+const RANK: u64 = 6;
+const PROMPT_TOKEN: u64 = 7;
 
 fn word(kind: u64, id: u32, value: u32) -> NonZeroU64 {
     debug_assert!(id < ID_LIMIT, "{id} needs more than 29 bits");
@@ -46,7 +50,7 @@ pub(super) fn event_channel(
         preemptions: Preemptions::default(),
         status: status.clone(),
     };
-    (sender, EventReceiver { log: reader, parker, is_finished: false, status })
+    (sender, EventReceiver { log: reader, parker, rank: 0, is_finished: false, status })
 }
 
 /// Preemptions since the last token.
@@ -83,9 +87,18 @@ impl EventSender {
         }
     }
 
-    pub(super) fn alternative(&mut self, id: u32, logprob: f32) {
+    /// Sends the most likely tokens at the position of `token`.
+    pub(super) fn alternatives(&mut self, token: &SampledToken) {
         self.send_preemptions();
-        self.send(word(ALTERNATIVE, id, logprob.to_bits()));
+        for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
+            self.send(word(ALTERNATIVE, id, logprob.to_bits()));
+        }
+    }
+
+    /// Sends a token of the prompt, in two words.
+    pub(super) fn prompt_token(&mut self, id: u32, logprob: f32, rank: u32) {
+        self.log.push(word(RANK, 0, rank));
+        self.send(word(PROMPT_TOKEN, id, logprob.to_bits()));
     }
 
     pub(super) fn token(&mut self, id: u32, logprob: f32) {
@@ -140,6 +153,8 @@ impl Drop for EventSender {
 pub(super) struct EventReceiver {
     log: LogReader,
     parker: Parker,
+    /// Rank of the prompt's token that comes next.
+    rank: u32,
     /// Set once `Finished` was handed out.
     is_finished: bool,
     status: Arc<RequestStatus>,
@@ -148,12 +163,17 @@ pub(super) struct EventReceiver {
 impl EventReceiver {
     /// The next event if it is there already.
     pub(super) fn try_next(&mut self) -> Option<Event> {
-        let word = self.log.pop()?.get();
+        let mut word = self.log.pop()?.get();
+        if word >> KIND_SHIFT == RANK {
+            self.rank = word as u32;
+            word = self.log.pop()?.get();
+        }
         let (id, value) = ((word >> 32) as u32 % ID_LIMIT, word as u32);
         let number = f32::from_bits(value);
         Some(match word >> KIND_SHIFT {
             TOKEN => Event::Token { id, logprob: number },
             ALTERNATIVE => Event::Alternative { id, logprob: number },
+            PROMPT_TOKEN => Event::PromptToken { id, logprob: number, rank: self.rank },
             PREDICTION => Event::Prediction { generated: id, remaining: number },
             PREEMPTED => Event::Preempted { evicted: value != 0, times: id },
             _ => {
@@ -189,6 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::MAX_TOP_LOGPROBS;
 
     fn channel() -> (EventSender, EventReceiver) {
         event_channel(Arc::new(RequestStatus::new()), None)
@@ -197,7 +218,15 @@ mod tests {
     #[test]
     fn events_come_back_as_they_were_sent() {
         let (mut sender, mut receiver) = channel();
-        sender.alternative(7, -0.5);
+        let top = |id, logprob| SampledToken {
+            id,
+            logprob,
+            top: [(id, logprob); MAX_TOP_LOGPROBS],
+            num_top: 1,
+        };
+        sender.alternatives(&top(3, -0.25));
+        sender.prompt_token(9, f32::NEG_INFINITY, u32::MAX);
+        sender.alternatives(&top(7, -0.5));
         sender.token(ID_LIMIT - 1, -1.5);
         sender.prediction(0, 33.25);
         sender.preempted(true);
@@ -205,6 +234,8 @@ mod tests {
         sender.finish(FinishReason::Stop);
         let events: Vec<Event> = std::iter::from_fn(|| receiver.next(None)).collect();
         let expected = [
+            Event::Alternative { id: 3, logprob: -0.25 },
+            Event::PromptToken { id: 9, logprob: f32::NEG_INFINITY, rank: u32::MAX },
             Event::Alternative { id: 7, logprob: -0.5 },
             Event::Token { id: ID_LIMIT - 1, logprob: -1.5 },
             Event::Prediction { generated: 0, remaining: 33.25 },

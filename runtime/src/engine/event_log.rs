@@ -54,9 +54,15 @@ pub fn event_log() -> (LogWriter, LogReader) {
 }
 
 impl LogWriter {
-    /// Allocates the next chunk, of `words` words but at most [`CHUNK_WORDS`], if there is none.
+    /// Allocates the next chunks, of `words` words and at most [`CHUNK_WORDS`] each, as far as
+    /// there are none.
     pub fn reserve(&mut self, words: usize) {
-        self.chunk.next.get_or_init(|| Chunk::new(words.clamp(1, CHUNK_WORDS)));
+        let mut last = self.chunk.clone();
+        for first in (0..words.max(1)).step_by(CHUNK_WORDS) {
+            let len = (words - first).clamp(1, CHUNK_WORDS);
+            let next = last.next.get_or_init(|| Chunk::new(len)).clone();
+            last = next;
+        }
     }
 
     /// Appends a word.
@@ -112,6 +118,24 @@ mod tests {
         assert_eq!(reader.pop(), None);
         writer.push(word(1));
         assert_eq!((reader.pop(), reader.pop()), (Some(word(1)), None));
+    }
+
+    #[test]
+    fn words_of_several_chunks_are_reserved_once() {
+        let (mut writer, mut reader) = event_log();
+        let ahead = |writer: &LogWriter| {
+            let next = |chunk: &Arc<Chunk>| chunk.next.get().cloned();
+            let chunks = std::iter::successors(next(&writer.chunk), next);
+            chunks.map(|chunk| chunk.words.len()).collect::<Vec<_>>()
+        };
+        writer.reserve(2 * CHUNK_WORDS + 5);
+        assert_eq!(ahead(&writer), [CHUNK_WORDS, CHUNK_WORDS, 5]);
+        writer.reserve(CHUNK_WORDS);
+        assert_eq!(ahead(&writer).len(), 3);
+        let count = (FIRST_WORDS + 2 * CHUNK_WORDS + 5) as u64;
+        (1..=count).for_each(|n| writer.push(word(n)));
+        assert_eq!(ahead(&writer), [0; 0]);
+        assert!((1..=count).all(|n| reader.pop() == Some(word(n))));
     }
 
     #[test]

@@ -8,12 +8,12 @@ use super::active::ActiveRequest;
 use super::block_hashes::{BlockHasher, SequenceHashes};
 use super::constraint::MaskWorkers;
 use super::event::FinishReason;
-use super::in_flight::{InFlightStep, Sampling};
+use super::in_flight::{InFlightStep, Sampling, Scoring};
 use super::prediction_watch::PredictionWatch;
 use super::stats::{Counters, add};
 use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
-use crate::backend::{AllowedTokens, BLOCK_TOKENS, Sampled, SamplingInput, SamplingInputs};
+use crate::backend::{AllowedTokens, BLOCK_TOKENS, Sampled, SamplingInput, SamplingInputs, Scored};
 
 /// The requests of the engine, from admission to their last event.
 pub(super) struct Lifecycle {
@@ -171,6 +171,26 @@ impl Lifecycle {
         self.requests[idx.index()].as_deref_mut()
     }
 
+    /// Sends the prompts' tokens that a collected step scored. A request that ended since its
+    /// launch gets none; one whose logits were not finite ends.
+    pub(super) fn send_scores(&mut self, step: &InFlightStep, scored: &[Scored]) {
+        let mut rest = scored;
+        for &Scoring { idx, id, tokens } in &step.scored {
+            let (results, others) = rest.split_at(tokens as usize);
+            rest = others;
+            let Some(active) = self.get_mut(idx, id) else { continue };
+            for result in results {
+                let Ok(scored) = result else {
+                    self.ended.push((idx, FinishReason::Error));
+                    break;
+                };
+                active.events.alternatives(&scored.token);
+                let (id, logprob) = (scored.token.id, scored.token.logprob);
+                active.events.prompt_token(id, logprob, scored.rank);
+            }
+        }
+    }
+
     /// Sends the tokens of a collected step: of draft tokens those that were sampled. A request
     /// that ended since its launch gets none; one whose logits were not finite ends without one.
     pub(super) fn send_tokens(
@@ -198,7 +218,14 @@ impl Lifecycle {
     ) -> u64 {
         let &Sampling { idx, id, drafts, .. } = sampling;
         let active = self.requests[idx.index()].as_mut().filter(|active| active.id == id);
-        let Some(active) = active else { return 0 };
+        let Some(active) = active.filter(|_| !self.ended.iter().any(|ended| ended.0 == idx)) else {
+            return 0;
+        };
+        if active.request.max_tokens == 0 {
+            let reason = results[0].map_or(FinishReason::Error, |_| FinishReason::Length);
+            self.ended.push((idx, reason));
+            return 0;
+        }
         let (mut draft_ids, count) = ([0; BLOCK_TOKENS], drafts as usize);
         let known = active.tokens.len() - count;
         draft_ids[..count].copy_from_slice(&active.tokens[known..]);
@@ -213,9 +240,7 @@ impl Lifecycle {
                 self.ended.push((idx, FinishReason::Constraint));
                 break;
             }
-            for &(id, logprob) in &token.top[..usize::from(token.num_top)] {
-                active.events.alternative(id, logprob);
-            }
+            active.events.alternatives(token);
             active.tokens.push(token.id);
             let hashes = active.hashes.as_mut().zip(self.hasher.as_ref());
             let hash = hashes.and_then(|(hashes, hasher)| hashes.next(hasher, &active.tokens));
@@ -279,7 +304,8 @@ impl Lifecycle {
         let Some(active) = self.requests[idx.index()].take() else { return };
         let finished = scheduler.finish(idx);
         let counters = &self.counters;
-        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+        // A request of no tokens has no answer whose length was predicted.
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) && active.generated() > 0 {
             let (sum, count) = active.prediction_error();
             add(&counters.prediction_error_millitokens, (sum * 1e3) as u64);
             add(&counters.prediction_errors, count);

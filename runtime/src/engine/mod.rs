@@ -143,11 +143,11 @@ impl Engine {
         };
         let initial = request.initial_prediction.or_else(predict);
         // An answer is cut at max_tokens, whatever the predictor expects.
-        new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, request.max_tokens as f32));
+        new.initial_prediction = initial.map(|tokens| tokens.clamp(1.0, new.max_tokens as f32));
         let status = Arc::new(RequestStatus::new());
         let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
-        let hasher = self.hasher.as_ref().filter(|_| request.shares_prefix);
+        let hasher = self.hasher.as_ref().filter(|_| request.shares_blocks());
         let hashes =
             hasher.map(|hasher| SequenceHashes::new(hasher, &request.cache_salt, &request.prompt));
         request.cache_salt = Vec::new();

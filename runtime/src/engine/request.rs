@@ -19,7 +19,8 @@ pub struct Request {
     /// before the request moved here: they are output for penalties, predictions and the request's
     /// age, and `max_tokens` counts them. 0 for a new request.
     pub generated: u32,
-    /// Most tokens of the answer; at least one.
+    /// Most tokens of the answer. 0: the request ends after its prompt, with
+    /// [`super::FinishReason::Length`].
     pub max_tokens: u32,
     /// Parameters of sampling.
     pub sampling: SamplingParams,
@@ -46,7 +47,8 @@ pub struct Request {
     /// Tokens that the answer is expected to repeat in part: speculation proposes them too, up to
     /// the first that is not in the vocabulary.
     pub expected: Vec<u32>,
-    /// KV blocks of equal tokens are shared with other requests of the same salt. False: none is.
+    /// KV blocks of equal tokens are shared with other requests of the same salt. False: none is,
+    /// as where [`SamplingParams::prompt_logprobs`] needs every row of the prompt.
     pub shares_prefix: bool,
     /// Requests of different salts share no KV block.
     pub cache_salt: Vec<u8>,
@@ -82,13 +84,19 @@ impl Request {
         &self.prompt[..self.prompt.len().saturating_sub(self.generated as usize)]
     }
 
+    /// True if its KV blocks are shared.
+    pub(super) fn shares_blocks(&self) -> bool {
+        self.shares_prefix && self.sampling.prompt_logprobs.is_none()
+    }
+
     /// The request in the scheduler's terms.
     pub(super) fn to_scheduler(&self, id: u64, arrival_s: f64) -> NewRequest {
         NewRequest {
             id: RequestId(id),
             // More tokens than fit in 32 bits are more than any context has.
             prompt_tokens: u32::try_from(self.own_prompt().len()).unwrap_or(u32::MAX),
-            max_tokens: self.max_tokens,
+            // A request of none ends where the first one would be sent.
+            max_tokens: self.max_tokens.max(1),
             generated: self.generated,
             arrival_s,
             initial_prediction: None,

@@ -19,12 +19,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PrefillPace, RequestIdx};
+use trail_scheduler::{LoggedScheduler, Phase, PrefillPace};
 
 use super::block_sink::BlockReporter;
 use super::clock::Clock;
 use super::event::FinishReason;
-use super::in_flight::{InFlightStep, Sampling};
+use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
@@ -220,6 +220,9 @@ impl StepLoop {
                         0 => batch.push(row.idx.0, row.start, tokens, blocks, row.sample),
                         _ => batch.push_drafts(row.idx.0, row.start, tokens, blocks),
                     }
+                    if let Some(positions) = active.take_scored(first, last) {
+                        batch.score(positions);
+                    }
                     if let (Some(contents), Some(hashes)) = (&mut *block_contents, &active.hashes) {
                         contents.device.fill((first, last), hashes.root(), &active.tokens, blocks);
                     }
@@ -316,13 +319,7 @@ impl StepLoop {
         in_flight.work = work_of(batch);
         in_flight.prefill = prefill_work(batch);
         in_flight.predicts = tap.is_some_and(|tap| !tap.rows.is_empty());
-        in_flight.sampled.clear();
-        for segment in batch.segments.iter().filter(|segment| segment.logits) {
-            let (idx, drafts) = (RequestIdx(segment.request), segment.drafts);
-            let active = lifecycle.planned(idx);
-            let is_constrained = active.constrained.is_some();
-            in_flight.sampled.push(Sampling { idx, id: active.id, drafts, is_constrained });
-        }
+        in_flight.expect(batch, lifecycle);
         self.backend.launch(&Step { number: self.step, batch, sampling: &*lifecycle, tap })?;
         scheduler.advance();
         self.observer.end(LoopPhase::Launch, self.step, begin);
@@ -341,6 +338,7 @@ impl StepLoop {
         self.clock.complete_step(&self.in_flight[index].work);
         let now_ns = self.clock.now_ns();
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
+        lifecycle.send_scores(&in_flight[index], self.backend.scores().unwrap_or_default());
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
         if let Some(contents) = &mut self.block_contents {
             contents.record_late(&self.batch, scheduler, lifecycle);

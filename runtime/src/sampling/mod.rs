@@ -20,7 +20,8 @@ pub use penalty::History;
 pub use validate::validate;
 
 use crate::backend::{
-    Allowed, MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams,
+    Allowed, MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, SamplingParams, Scored,
+    ScoredToken,
 };
 use penalty::Penalties;
 use softmax::{BLOCK, Scan, Tempering};
@@ -136,6 +137,23 @@ impl Sampler {
         };
         self.penalties.undo(logits);
         chosen
+    }
+
+    /// Scores token `id` by the `logits` of the row before it, beside the `num_top` most likely
+    /// tokens. The error is that of [`Sampler::sample`].
+    ///
+    /// # Panics
+    ///
+    /// If there are not `vocab_size` logits, or `id` is none of theirs.
+    pub fn score(&mut self, logits: &[f32], id: u32, num_top: u8) -> Scored {
+        assert_eq!(logits.len(), self.weights.len(), "logits of a different vocabulary");
+        let Scan { max, broken } = softmax::scan(logits);
+        if broken || max == f32::NEG_INFINITY {
+            return Err(NonFiniteLogits);
+        }
+        let log_sum = f64::from(max) + softmax::sum_exp(logits, max).ln();
+        let rank = 1 + softmax::count_better(id, logits);
+        Ok(ScoredToken { token: self.report(id, logits, log_sum, num_top), rank })
     }
 
     /// Truncates the weights, which sum to `total`, and draws.

@@ -64,6 +64,23 @@ widest! {
 }
 
 widest! {
+    /// Returns the number of tokens before `id` in the order of ranks: those with a higher logit,
+    /// and those of a lower id with the same.
+    fn count_better(id: u32, logits: &[f32]) -> u32 {
+        let bar = logits[id as usize];
+        let (before, after) = logits.split_at(id as usize);
+        let mut count = 0u32;
+        for &logit in before {
+            count += u32::from(logit >= bar);
+        }
+        for &logit in after {
+            count += u32::from(logit > bar);
+        }
+        count
+    }
+}
+
+widest! {
     /// Returns the sum of exp(logit - max).
     fn sum_exp(logits: &[f32], max: f32) -> f64 {
         let mut total = 0.0;

@@ -71,6 +71,7 @@ impl Random {
             frequency_penalty: if switches[3] { self.unit() - 0.5 } else { 0.0 },
             seed: u64::from(self.drawn),
             top_logprobs: self.below(21) as u8,
+            prompt_logprobs: None,
         }
     }
 }

@@ -23,23 +23,29 @@ pub fn validate(params: &SamplingParams) -> Result<(), String> {
     inside("repetition_penalty", params.repetition_penalty, repetition)?;
     inside("presence_penalty", params.presence_penalty, additive.clone())?;
     inside("frequency_penalty", params.frequency_penalty, additive)?;
-    if usize::from(params.top_logprobs) > MAX_TOP_LOGPROBS {
-        return Err(format!(
-            "top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {}",
-            params.top_logprobs
-        ));
-    }
-    let bias = &params.logit_bias;
+    alternatives("top_logprobs", params.top_logprobs)?;
+    alternatives("prompt_logprobs", params.prompt_logprobs.unwrap_or(0))?;
+    logit_bias(&params.logit_bias)
+}
+
+fn logit_bias(bias: &[(u32, f32)]) -> Result<(), String> {
     if bias.len() > MAX_LOGIT_BIAS {
         return Err(format!(
             "logit_bias must have at most {MAX_LOGIT_BIAS} entries, not {}",
             bias.len()
         ));
     }
-    if let Some((id, _)) = bias.iter().find(|(_, bias)| !bias.is_finite()) {
-        return Err(format!("logit_bias of token {id} must be finite"));
+    match bias.iter().find(|(_, bias)| !bias.is_finite()) {
+        Some((id, _)) => Err(format!("logit_bias of token {id} must be finite")),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn alternatives(name: &str, count: u8) -> Result<(), String> {
+    if usize::from(count) <= MAX_TOP_LOGPROBS {
+        return Ok(());
+    }
+    Err(format!("{name} must be between 0 and {MAX_TOP_LOGPROBS}, not {count}"))
 }
 
 fn inside(name: &str, value: f32, range: std::ops::RangeInclusive<f32>) -> Result<(), String> {
@@ -108,6 +114,10 @@ mod tests {
         assert_eq!(
             message(|p| p.top_logprobs = 21),
             "top_logprobs must be between 0 and 20, not 21"
+        );
+        assert_eq!(
+            message(|p| p.prompt_logprobs = Some(21)),
+            "prompt_logprobs must be between 0 and 20, not 21"
         );
     }
 }

@@ -2,4 +2,5 @@
 
 mod confusion;
 mod decision_log;
+mod prompt_logprobs;
 mod requests;

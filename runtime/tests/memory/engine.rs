@@ -20,9 +20,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// events in two.
 const PER_REQUEST: u64 = 4;
 
-/// Answers [`REQUESTS`] requests of `max_tokens`. Returns the number of events, and of allocations
-/// that the engine's thread has made until the last event: `notify` runs on that thread.
-fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
+/// Answers [`REQUESTS`] requests of `max_tokens` after prompts of `prompt` tokens, scored if
+/// `prompt_logprobs`. Returns the number of events, and of allocations that the engine's thread has
+/// made until the last event: `notify` runs on that thread.
+fn run_scored(
+    engine: &Engine,
+    max_tokens: u32,
+    prompt: u32,
+    prompt_logprobs: Option<u8>,
+) -> (usize, u64) {
     let last = Arc::new(AtomicU64::new(0));
     let count = last.clone();
     let notify: Notify = Arc::new(move || count.store(of_thread(), Ordering::Relaxed));
@@ -34,9 +40,10 @@ fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
                 top_p: 0.9,
                 repetition_penalty: 1.1,
                 top_logprobs: 2,
+                prompt_logprobs,
                 ..SamplingParams::default()
             };
-            let request = Request::new(vec![1, 2, 3], max_tokens);
+            let request = Request::new((1..=prompt).collect(), max_tokens);
             let notify = Some(notify.clone());
             let request = Request { sampling, ignore_eos: true, notify, ..request };
             engine.submit(request).expect("fits")
@@ -44,6 +51,11 @@ fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
         .collect();
     let events = handles.iter().map(count_events).sum();
     (events, last.load(Ordering::Relaxed))
+}
+
+/// Answers [`REQUESTS`] requests of `max_tokens` after three tokens.
+fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
+    run_scored(engine, max_tokens, 3, None)
 }
 
 /// Receives all events of one request, and returns their number.
@@ -65,22 +77,43 @@ fn steps_with_draft_tokens_allocate_nothing() {
     check(Speculate::Draft { model: model(9), always: true });
 }
 
+/// Prompts that take several steps, some computed twice. Their events are in the chunk that those
+/// of the answer are in.
+#[test]
+fn steps_that_score_prompts_allocate_nothing() {
+    let _alone = super::alone();
+    let config = EngineConfig { token_budget: Some(40), ..config(Speculate::Auto) };
+    let engine = Engine::new(model(7), config).expect("builds");
+    let (_, mut before) = run_scored(&engine, 30, 90, Some(4));
+    for top in [4, 20] {
+        let evictions = engine.stats().evictions;
+        let (events, now) = run_scored(&engine, 30, 90, Some(top));
+        let least = REQUESTS * (89 * (1 + u64::from(top)) + 30 * 3);
+        assert!(events as u64 > least, "{events} events");
+        assert_eq!(now - before, REQUESTS * PER_REQUEST, "allocations");
+        assert!(engine.stats().evictions > evictions, "too many blocks for that");
+        before = now;
+    }
+}
+
 fn model(seed: u64) -> Arc<Model> {
     Arc::new(Model::random("tiny", Dtype::Bf16, seed).expect("a known shape"))
 }
 
-fn check(speculate: Speculate) {
-    let model = model(7);
-    let config = EngineConfig {
-        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+fn config(speculate: Speculate) -> EngineConfig {
+    EngineConfig {
+        probe: Some(Probe::random(model(7).config.hidden_size, 0, 3)),
         policy: PolicyKind::trail(0.8),
         cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
         max_running: Some(4),
         kv_blocks: Some(20),
         speculate,
         ..EngineConfig::default()
-    };
-    let engine = Engine::new(model, config).expect("builds");
+    }
+}
+
+fn check(speculate: Speculate) {
+    let engine = Engine::new(model(7), config(speculate)).expect("builds");
     // Thread-locals and lazy parts are initialised.
     let (_, mut before) = run(&engine, 90);
     for max_tokens in [90, 30, 90] {

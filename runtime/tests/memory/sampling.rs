@@ -36,6 +36,9 @@ fn sample_allocates_nothing() {
         }
         assert_eq!(of_thread() - before, 0, "{params:?}");
     }
+    let before = of_thread();
+    let scored = sampler.score(&logits, 4999, 20).unwrap();
+    assert_eq!((usize::from(scored.token.num_top), of_thread() - before), (20, 0), "a score");
     logits.reverse();
     logits[17] = f32::NAN;
     let before = of_thread();

@@ -86,6 +86,15 @@ fn waiting_chats_hold_what_they_sent() {
 }
 
 #[test]
+fn a_backend_without_scores_refuses_prompts_that_ask_for_them() {
+    let engine = engine(0);
+    let mut request = chat(0);
+    request.sampling.prompt_logprobs = Some(0);
+    let error = engine.submit(request).err().expect("refused");
+    assert!(error.is_invalid() && error.to_string().contains("on the CPU alone"), "{error}");
+}
+
+#[test]
 fn an_unread_answer_of_the_whole_context_is_bounded_by_its_tokens() {
     let _alone = super::alone();
     let mut engine = engine(0);

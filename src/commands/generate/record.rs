@@ -52,7 +52,7 @@ impl Record {
             Event::Prediction { generated, remaining } => {
                 self.predictions.push(json!({ "generated": generated, "remaining": remaining }));
             }
-            Event::Finished { .. } | Event::Preempted { .. } => {}
+            Event::PromptToken { .. } | Event::Finished { .. } | Event::Preempted { .. } => {}
         }
     }
 

@@ -222,7 +222,8 @@ fn stream(
                     yield terminal(reason);
                     break;
                 }
-                Event::Alternative { .. }
+                Event::PromptToken { .. }
+                | Event::Alternative { .. }
                 | Event::Prediction { .. }
                 | Event::Preempted { .. } => {}
             }

@@ -121,7 +121,7 @@ impl BookEntry {
                 *answers += 1;
                 *answer_tokens += f64::from(entry.age);
             }
-            Event::Alternative { .. } | Event::Finished { .. } => {}
+            Event::PromptToken { .. } | Event::Alternative { .. } | Event::Finished { .. } => {}
         }
     }
 }

@@ -146,6 +146,8 @@ mod tests {
             num_blocks: 0,
             logits: true,
             drafts: 0,
+            first_scored: 0,
+            scored: 0,
         }
     }
 

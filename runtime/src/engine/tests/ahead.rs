@@ -9,7 +9,7 @@ use trail_scheduler::Copies;
 
 use crate::backend::{
     Backend, Batch, Fault, HiddenSink, PENDING, RowSink, Sampled, SamplingInput, SamplingInputs,
-    Step, TapPlan, Transfers,
+    Scored, Step, TapPlan, Transfers,
 };
 use crate::cpu::{CpuBackend, CpuForward};
 use crate::engine::{LengthProbe, ProbeParts};
@@ -81,7 +81,9 @@ pub(super) struct Ahead {
     inner: CpuBackend,
     /// By request: its last sampled token.
     last: Vec<u32>,
-    answers: VecDeque<Vec<Sampled>>,
+    answers: VecDeque<(Vec<Sampled>, Vec<Scored>)>,
+    /// Of the step that was collected last.
+    scored: Vec<Scored>,
     /// True if the step in flight has draft tokens.
     has_drafts: bool,
     breaks: Option<Breaks>,
@@ -122,6 +124,7 @@ impl Ahead {
             inner,
             last,
             answers,
+            scored: Vec::new(),
             has_drafts: false,
             breaks,
             probe,
@@ -216,14 +219,21 @@ impl Backend for Ahead {
             // As on a device: the step in flight needs some token, which no caller sees.
             self.last[segment.request as usize] = token.map_or(0, |token| token.id);
         }
-        self.answers.push_back(sampled);
+        let scored = self.inner.scores().expect("the CPU scores").to_vec();
+        self.answers.push_back((sampled, scored));
         Ok(())
     }
 
     fn collect(&mut self, sampled: &mut Vec<Sampled>) -> Result<(), Fault> {
         self.has_drafts = false;
-        sampled.extend(self.answers.pop_front().expect("a step is in flight"));
+        let (tokens, scored) = self.answers.pop_front().expect("a step is in flight");
+        sampled.extend(tokens);
+        self.scored = scored;
         Ok(())
+    }
+
+    fn scores(&self) -> Option<&[Scored]> {
+        Some(&self.scored)
     }
 
     fn transfers(&mut self) -> Option<&mut dyn Transfers> {

@@ -68,7 +68,7 @@ fn a_reader_that_sleeps_through_200_preemptions_gets_every_token() {
             Event::Token { .. } => tokens += 1,
             Event::Prediction { generated, .. } => predictions.push(generated),
             Event::Preempted { times, .. } => preemptions += times,
-            Event::Alternative { .. } => panic!("none was asked for"),
+            Event::Alternative { .. } | Event::PromptToken { .. } => panic!("none was asked for"),
             Event::Finished { reason } => break reason,
         }
     };

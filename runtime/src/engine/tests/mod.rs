@@ -9,6 +9,7 @@ mod constraint;
 mod delivery;
 mod late;
 mod prefix;
+mod prompt_logprobs;
 mod random_turns;
 mod speculation;
 mod stepped;

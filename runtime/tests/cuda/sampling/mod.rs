@@ -100,6 +100,7 @@ fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
         frequency_penalty: maybe(chance, 0.0, &[0.0, 0.4, -0.1]),
         seed: chance.next_u64(),
         top_logprobs: [0, 0, 1, 5, 20][chance.below(5)],
+        prompt_logprobs: None,
     }
 }
 

@@ -27,6 +27,7 @@ fn cuda_sampling_is_the_cpus() {
             frequency_penalty: [0.0, -1.5, 0.3][index % 3],
             seed: 77 + index as u64,
             top_logprobs: 3,
+            prompt_logprobs: None,
             min_p: 0.0,
         };
     }
