@@ -161,13 +161,18 @@ impl StepLoop {
 
     /// Takes in submissions, cancellations and completed transfers. Returns whether there were any.
     fn admit_and_retire(&mut self) -> Result<bool, Fault> {
-        let StepLoop { lifecycle, scheduler, swaps, .. } = self;
+        let StepLoop { lifecycle, scheduler, swaps, counters, .. } = self;
         let submitted = lifecycle.drain_inbox(scheduler, swaps);
         if self.is_in_flight {
             let in_flight = &self.in_flight[(self.step % 2) as usize];
             lifecycle.retire_at_max_tokens(in_flight, scheduler);
         }
         let transferred = swaps.poll(&mut *self.backend, scheduler, &*self.clock)?;
+        if transferred {
+            // First: a caller that sees the last permit released finds no block in use.
+            counters.set_load(scheduler, lifecycle.queue().live());
+            swaps.release();
+        }
         Ok(submitted || transferred)
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Swaps {
     completes_at: Vec<(u32, u64)>,
     /// By request index: permits of requests that ended during a transfer, which holds their index.
     permits: Box<[Option<QueuePermit>]>,
+    /// Permits of ended requests whose transfer has completed.
+    released: Vec<QueuePermit>,
 }
 
 impl Swaps {
@@ -24,6 +26,7 @@ impl Swaps {
             completed: Vec::with_capacity(max_requests),
             completes_at: Vec::with_capacity(max_requests),
             permits: (0..max_requests).map(|_| None).collect(),
+            released: Vec::with_capacity(max_requests),
         }
     }
 
@@ -36,9 +39,11 @@ impl Swaps {
     /// no transfer will be seen to complete.
     pub(super) fn abandon(&mut self) {
         self.permits.fill_with(|| None);
+        self.release();
     }
 
-    /// Reports completed transfers to the scheduler. Returns whether there were any.
+    /// Reports completed transfers to the scheduler. Returns whether there were any:
+    /// [`Swaps::release`] is then to be called.
     pub(super) fn poll(
         &mut self,
         backend: &mut dyn Backend,
@@ -75,8 +80,13 @@ impl Swaps {
 
     fn complete(&mut self, idx: u32, scheduler: &mut LoggedScheduler) {
         if scheduler.transferred(RequestIdx(idx)) == Transferred::Finished {
-            self.permits[idx as usize] = None;
+            self.released.extend(self.permits[idx as usize].take());
         }
+    }
+
+    /// Releases the permits of ended requests whose transfer has completed.
+    pub(super) fn release(&mut self) {
+        self.released.clear();
     }
 
     /// Starts the transfers of the last plan.
