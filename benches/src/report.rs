@@ -114,8 +114,8 @@ mod tests {
             "rows": [{ "batch": 1, "step_us": { "median": 10.25 } }, { "batch": 8 }],
         });
         let expected = "\
-limits read gb per s  12.3457
 model                 demo
+limits read gb per s  12.3457
 
       | step, us
 batch |   median
