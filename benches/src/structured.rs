@@ -45,7 +45,7 @@ pub const COLUMNS: &[Group] = &[
     ),
 ];
 
-/// What a run measures.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Masks,

@@ -479,8 +479,8 @@ typedef struct {
     /// Token counts [batch slots, vocab] u32: bit 31 is set if the token is in the prompt, the rest
     /// counts its occurrences in the output. Null: no row has penalties.
     unsigned int *token_counts;
-    /// Tokens that may be chosen [rows, mask_words] u32: token i is bit i % 32 of word i / 32. Null:
-    /// no row has a mask.
+    /// Tokens that may be chosen [rows, mask_words] u32: token i is bit i % 32 of word i / 32.
+    /// Null: no row has a mask.
     const unsigned int *masks;
     /// Unnormalised probabilities [rows, vocab rounded up to 256] f32, 16-byte aligned: between the
     /// kernels.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_cli::random;
 use trail_runtime::text::Tokenizer;
 
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::reasoning::{CLOSE, ReasoningFormat, ReasoningParser};
 use crate::tool_calls::{Part, ToolFormat, ToolParser};
 

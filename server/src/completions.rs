@@ -11,7 +11,7 @@ use crate::access::Access;
 use crate::answer_form::AnswerForm;
 use crate::body::{Admitted, Body};
 use crate::body_permit::HasLeft;
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::envelope::{SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::logprobs::CompletionLogprobs;

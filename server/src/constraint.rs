@@ -15,7 +15,7 @@ use crate::token_fields::TokenFields;
 /// The field that forces calls of tools.
 const TOOL_CHOICE: &str = "tool_choice";
 
-/// What the answers to a request may be.
+/// The allowed answers to a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerRules {
     pub form: Option<OutputForm>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::prompt_scores::PromptLogprobs;
 
 /// A response, or a chunk of a streamed one.

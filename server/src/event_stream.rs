@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt};
 
-use crate::choice::{Choice, Delta};
+use crate::choice::Choice;
+use crate::delta::Delta;
 use crate::error::ApiError;
 
 /// A server-sent event, or the error of its serialization.

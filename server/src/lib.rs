@@ -28,6 +28,7 @@ mod connection;
 mod constraint;
 mod conversation;
 mod cors;
+mod delta;
 mod dialect;
 mod echo;
 mod embeddings;

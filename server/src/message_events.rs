@@ -9,7 +9,8 @@ use trail_cli::random;
 use trail_runtime::text::OrderedMembers;
 
 use crate::access::Access;
-use crate::choice::{Delta, TOOL_CALLS};
+use crate::choice::TOOL_CALLS;
+use crate::delta::Delta;
 use crate::dialect;
 use crate::envelope::Usage;
 use crate::error::ApiError;

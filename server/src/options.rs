@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// predictor reads it.
     #[serde(default)]
     nvext: LengthHint,
-    /// What the answers may be, in other fields of the body.
+    /// The allowed answers, in other fields of the body.
     #[serde(skip)]
     pub rules: AnswerRules,
 }
@@ -177,8 +177,8 @@ impl Options {
             );
             return Err(ApiError::too_long(prompts.field, message));
         }
-        if let (Some(least), Some(most)) = (self.rules.tokens.min_tokens, asked)
-            && least.get() > most
+        if let (Some(least), Some(max)) = (self.rules.tokens.min_tokens, asked)
+            && least.get() > max
         {
             let message = format!("'min_tokens' must be at most {}", self.max_tokens_field());
             return Err(ApiError::invalid_field("min_tokens", message));

@@ -8,7 +8,7 @@ use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 use trail_runtime::text::Tokenizer;
 
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::echo::Echo;
 use crate::logprobs::{CompletionLogprobs, Scorer, token_text};
 

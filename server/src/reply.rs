@@ -7,7 +7,8 @@ use serde::Serialize;
 use std::marker::PhantomData;
 use trail_cli::random;
 
-use crate::choice::{Choice, Delta};
+use crate::choice::Choice;
+use crate::delta::Delta;
 use crate::envelope::{Envelope, SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, Sent, whole_answers};

@@ -3,7 +3,7 @@
 use axum::response::sse::Event;
 use serde_json::{Value, json};
 
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, Sent};

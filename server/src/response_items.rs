@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trail_cli::random;
 use trail_runtime::text::{CallForm, ChatMessage};
 
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::message_blocks::assistant_turn;
 use crate::past_call::PastCall;
 

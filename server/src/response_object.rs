@@ -9,7 +9,7 @@ use trail_runtime::engine::SamplingParams;
 use trail_runtime::text::ChatMessage;
 
 use crate::access::Access;
-use crate::choice::Delta;
+use crate::delta::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::response_items::Items;

@@ -291,8 +291,8 @@ impl UsableTools {
         })
     }
 
-    /// The grammar (Lark) of the calls that an answer must have, if it must: `thinks` if it begins in
-    /// its reasoning.
+    /// The grammar (Lark) of the calls that an answer must have, if it must: `thinks` if it begins
+    /// in its reasoning.
     ///
     /// # Errors
     ///

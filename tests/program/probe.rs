@@ -56,7 +56,7 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
         assert_eq!(by_data[member], by_prompts[member], "{member}");
     }
     let keys: Vec<&String> = by_data["mae"].as_object().expect("errors").keys().collect();
-    assert_eq!(keys, ["bag_of_tokens", "constant", "prompt_probe", "raw", "refined"]);
+    assert_eq!(keys, ["raw", "refined", "constant", "prompt_probe", "bag_of_tokens"]);
     let picture = fs::read_to_string(&plot).expect("a plot");
     assert!(picture.starts_with("<svg") && picture.contains("mean absolute error"));
     let simulated = ["simulate", "--json", "--trace", &traces, "--policies", "trail"];

@@ -226,12 +226,16 @@ fn templates_get_tools_documents_calls_results_and_reasoning() {
         { "role": "tool", "tool_call_id": "c1", "content": "</s>" },
         { "role": "assistant", "content": "Ok.", "tool_calls": [] },
     ]);
-    let shown = "{\"function\": {\"name\": \"add\"}, \"type\": \"function\"}\n\
+    let shown = "{\"type\": \"function\", \"function\": {\"name\": \"add\"}}\n\
                  Doc </s>\nuser:Hi.\
                  assistant:<think>Hm.</think><tool_call>add{\"b\": 1, \"a\": [2.0, \"é\"]}#c1\
                  <tool_call>add{}#c2tool:</s>#c1assistant:Ok.<go2>";
     let text = prompt(&server, &chat);
-    assert!(text.ends_with(shown) && text.starts_with("{\"function\": {\"description\""), "{text}");
+    assert!(
+        text.ends_with(shown)
+            && text.starts_with("{\"type\": \"function\", \"function\": {\"name\""),
+        "{text}"
+    );
     let count = |chat: &Value| server.post("/tokenize", chat)["count"].clone();
     chat["max_tokens"] = 1.into();
     assert_eq!(server.post(CHATS, &chat)["usage"]["prompt_tokens"], count(&chat));

@@ -22,7 +22,7 @@ impl Matcher for BothMatcher {
         self.1.accept(token)
     }
 
-    /// What one forces the other may forbid: the mask decides.
+    /// The mask decides: one may forbid the tokens that the other forces.
     fn force(&mut self, _: &mut Vec<u32>) -> Result<(), ConstraintFault> {
         Ok(())
     }

@@ -220,10 +220,10 @@ fn size(spec: &GrammarSpec) -> Result<usize, GrammarError> {
 
 /// Most brackets that are open at one place of `text`, at least.
 fn depth(text: &str) -> usize {
-    let step = |(open, most): (usize, usize), c: char| match c {
-        '(' | '[' | '{' => (open + 1, most.max(open + 1)),
-        ')' | ']' | '}' => (open.saturating_sub(1), most),
-        _ => (open, most),
+    let step = |(open, max): (usize, usize), c: char| match c {
+        '(' | '[' | '{' => (open + 1, max.max(open + 1)),
+        ')' | ']' | '}' => (open.saturating_sub(1), max),
+        _ => (open, max),
     };
     text.chars().fold((0, 0), step).1
 }

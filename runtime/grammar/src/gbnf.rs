@@ -102,16 +102,16 @@ fn write_node(lark: &mut String, node: &Node, names: &BTreeMap<&str, String>) {
         Node::Rule(name) => lark.push_str(&names[&**name]),
         Node::Sequence(nodes) => write_list(lark, nodes, " ", names),
         Node::Alternatives(nodes) => write_list(lark, nodes, " | ", names),
-        Node::Repeat(node, least, most) => {
+        Node::Repeat(node, least, max) => {
             lark.push('(');
             write_node(lark, node, names);
             lark.push(')');
-            let _ = match (least, most) {
+            let _ = match (least, max) {
                 (0, None) => write!(lark, "*"),
                 (1, None) => write!(lark, "+"),
                 (0, Some(1)) => write!(lark, "?"),
                 (least, None) => write!(lark, "{{{least},}}"),
-                (least, Some(most)) => write!(lark, "{{{least},{most}}}"),
+                (least, Some(max)) => write!(lark, "{{{least},{max}}}"),
             };
         }
     }
@@ -210,7 +210,7 @@ impl Parser {
     /// `node` with the repetitions that follow it.
     fn repeated(&mut self, mut node: Node) -> Result<Node, GrammarError> {
         loop {
-            let (least, most) = match self.peek() {
+            let (least, max) = match self.peek() {
                 Some('*') => (0, None),
                 Some('+') => (1, None),
                 Some('?') => (0, Some(1)),
@@ -218,7 +218,7 @@ impl Parser {
                 _ => return Ok(node),
             };
             self.at += 1;
-            node = Node::Repeat(Box::new(node), least, most);
+            node = Node::Repeat(Box::new(node), least, max);
         }
     }
 
@@ -227,14 +227,14 @@ impl Parser {
         let rest = &self.chars[self.at + 1..];
         let text: String = rest.iter().take_while(|&&c| c != '}').collect();
         let bounds = || {
-            let (least, most) = match text.split_once(',') {
+            let (least, max) = match text.split_once(',') {
                 None => (text.trim().parse().ok()?, Some(text.trim().parse().ok()?)),
-                Some((least, most)) => match (least.trim(), most.trim()) {
+                Some((least, max)) => match (least.trim(), max.trim()) {
                     (least, "") => (least.parse().ok()?, None),
-                    (least, most) => (least.parse().ok()?, Some(most.parse().ok()?)),
+                    (least, max) => (least.parse().ok()?, Some(max.parse().ok()?)),
                 },
             };
-            most.is_none_or(|most| least <= most).then_some((least, most))
+            max.is_none_or(|max| least <= max).then_some((least, max))
         };
         let bounds = bounds().filter(|_| rest.len() > text.len());
         let bounds = bounds.ok_or_else(|| self.error("a repetition is {m}, {m,} or {m,n}"))?;

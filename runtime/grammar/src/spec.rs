@@ -1,4 +1,4 @@
-//! What an answer may be, as a client writes it.
+//! The form of an answer, as a client writes it.
 
 use std::fmt;
 

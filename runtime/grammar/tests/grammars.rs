@@ -242,7 +242,8 @@ fn what_cannot_be_served_is_named() {
     }
 }
 
-/// What would overflow a stack, or take all memory: refused, or compiled within the limits.
+/// Recursion that would overflow a stack, sizes that would take all memory: refused, or compiled
+/// within the limits.
 #[test]
 fn deep_and_large_specifications_are_bounded() {
     let bench = bench();

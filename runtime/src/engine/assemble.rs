@@ -16,7 +16,7 @@ use super::constraint::MaskWorkers;
 use super::device::ComputeDevice;
 use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, LifecycleSizes};
 use super::model_pace::prefill_pace;
 use super::observer::Observing;
 use super::pool_contents::PoolContents;
@@ -116,18 +116,18 @@ impl EngineConfig {
         let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
+        let queues = (queue.clone(), inbox);
         let counters = Arc::new(Counters::default());
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
+        let watch = (self.policy.needs() == Needs::Probe).then(PredictionWatch::new);
         let step_loop = StepLoop {
             scheduler,
             lifecycle: Lifecycle::new(
-                (max_requests, shed_above),
-                segments,
+                LifecycleSizes { max_requests, shed_above, segments },
                 model.config.eos_tokens.clone(),
-                (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
-                hasher.clone(),
-                mask_workers.clone(),
-                (queue.clone(), inbox),
+                watch,
+                (hasher.clone(), mask_workers.clone()),
+                queues,
                 counters.clone(),
             ),
             predictions: Predictions::new(probe, max_requests, segments, counters.clone()),

@@ -34,19 +34,27 @@ pub(super) struct Lifecycle {
     counters: Arc<Counters>,
 }
 
+/// Sizes of an engine's queue and steps.
+pub(super) struct LifecycleSizes {
+    /// Requests that the engine has room for.
+    pub(super) max_requests: usize,
+    /// Number of requests above which some are shed; `None`: none is.
+    pub(super) shed_above: Option<usize>,
+    /// Requests that can end in one step.
+    pub(super) segments: usize,
+}
+
 impl Lifecycle {
-    /// Room for `max_requests` requests, where up to `segments` end in one step, and the number
-    /// above which some are shed. `watch` sees the predictions of every complete answer.
+    /// `watch` sees the predictions of every complete answer.
     pub(super) fn new(
-        (max_requests, shed_above): (usize, Option<usize>),
-        segments: usize,
+        sizes: LifecycleSizes,
         eos_tokens: Vec<u32>,
         watch: Option<PredictionWatch>,
-        hasher: Option<BlockHasher>,
-        mask_workers: Arc<MaskWorkers>,
+        (hasher, mask_workers): (Option<BlockHasher>, Arc<MaskWorkers>),
         (queue, inbox): (Arc<SubmitQueue>, EngineInbox),
         counters: Arc<Counters>,
     ) -> Lifecycle {
+        let LifecycleSizes { max_requests, shed_above, segments } = sizes;
         Lifecycle {
             requests: (0..max_requests).map(|_| None).collect(),
             ended: Vec::with_capacity(segments),

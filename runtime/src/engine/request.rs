@@ -26,7 +26,7 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Tokens that end the answer, beside the model's own end-of-sequence tokens.
     pub stop_tokens: Vec<u32>,
-    /// What the answer may be, in tokens; `None`: anything. Needs a backend with
+    /// The set of allowed answers; `None`: all. Needs a backend with
     /// [`Backend::takes_masks`](crate::backend::Backend::takes_masks).
     pub constraint: Option<Arc<dyn Constraint>>,
     /// Continue past the model's end-of-sequence tokens; `stop_tokens` still end the answer. An

@@ -1,8 +1,8 @@
 //! Sampling of the next token from logits.
 //!
-//! The order is vLLM's: mask, penalties, temperature, min-p, top-k, top-p (over the remaining tokens,
-//! renormalised), draw. The draw is a function of (seed, position), and inverts the cumulative
-//! distribution in order of token id.
+//! The order is vLLM's: mask, bias, penalties, temperature, min-p, top-k, top-p (over the remaining
+//! tokens, renormalised), draw. The draw is a function of (seed, position), and inverts the
+//! cumulative distribution in order of token id.
 
 mod exp2;
 mod penalty;
@@ -111,7 +111,7 @@ impl Sampler {
         Ok(self.report(id, logits, f64::from(max) + sum.ln(), params.top_logprobs))
     }
 
-    /// Chooses a token by `logits`, the largest of which is `max`. Returns it, and the sum of
+    /// Chooses a token by `logits`, whose largest is `max`. Returns it, and the sum of
     /// exp(logit - max) where that was needed.
     fn choose(
         &mut self,

@@ -32,7 +32,8 @@ impl Penalties {
 
     /// Applies bias and penalties of `params` to `logits`; returns true if any logit was changed.
     ///
-    /// As in vLLM: bias, then repetition over prompt and output, then frequency and presence over the output.
+    /// As in vLLM: bias, repetition over prompt and output, then frequency and presence over the
+    /// output.
     pub(super) fn apply(
         &mut self,
         logits: &mut [f32],

@@ -30,8 +30,8 @@ impl Random {
         logits
     }
 
-    /// Half of the time all tokens, else some that are drawn, with the logits of the others at minus
-    /// infinity.
+    /// Half of the time all tokens, else some at random; the logits with those of the others at
+    /// minus infinity.
     fn mask(&mut self, logits: &[f32]) -> (Allowed, Vec<f32>) {
         if self.unit() < 0.5 {
             return (Allowed::Any, logits.to_vec());

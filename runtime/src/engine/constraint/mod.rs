@@ -18,7 +18,7 @@ pub(super) use workers::MaskWorkers;
 
 use crate::backend::TokenMask;
 
-/// What an answer may be, in tokens. Made once, and shared by requests.
+/// The set of allowed answers, in tokens. Made once, and shared by requests.
 pub trait Constraint: Send + Sync {
     /// A matcher at the beginning of an answer. It may end with each of `ends`: the model's
     /// end-of-sequence tokens and the request's stop tokens.

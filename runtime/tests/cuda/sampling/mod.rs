@@ -147,7 +147,7 @@ struct Answer {
 fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usize) -> Answer {
     let rows = cases.len();
     let mut logits = vec![f32::NAN; rows * stride];
-    let (mut row_samplings, mut masks) = (Vec::new(), Vec::new());
+    let mut row_samplings = Vec::new();
     let (mut tokens, mut jobs) = (Vec::new(), Vec::new());
     for (row, case) in cases.iter().enumerate() {
         // Logits are in the opposite order of the rows.
@@ -155,14 +155,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         if let Some(given) = &case.logits {
             logits[logits_row * stride..][..vocab].copy_from_slice(given);
         }
-        let is_masked = matches!(case.allowed, Allowed::Mask(_));
-        let none = TokenMask::none(vocab);
-        masks.extend_from_slice(match &case.allowed {
-            Allowed::Mask(mask) => mask.words(),
-            _ => none.words(),
-        });
         row_samplings.push(RowSampling {
-            mask_row: if is_masked { row as i32 } else { -1 },
+            mask_row: if matches!(case.allowed, Allowed::Mask(_)) { row as i32 } else { -1 },
             row: case.logits.as_ref().map_or(-1, |_| logits_row as i32),
             token_counts_row: row as i32,
             batch_idx: (rows + 1 - row) as i32,
@@ -188,8 +182,8 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     let barriers: Vec<u32> = (0..rows as u32).map(|row| (0xfffe + row) << 16).collect();
     let mut team_barriers = bench.changed(&barriers);
     let mut band_count = bench.changed(&vec![0u32; rows]);
-    let mask_words = masks.len() / rows;
-    let mut masks = bench.input(&masks);
+    let masks = mask_words(vocab, cases);
+    let (words, mut masks) = (masks.len() / rows, bench.input(&masks));
     // Batch slots are in another order than rows, and two are free.
     let (mut last, mut step_seq) = (bench.output((rows + 2) * 4), bench.input(&[STEP_SEQ]));
     let params = SampleParams {
@@ -198,7 +192,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         row_sampling: row_sampling.at(bench),
         token_counts: counts.at(bench),
         masks: masks.at(bench),
-        mask_words: mask_words as i32,
+        mask_words: words as i32,
         weights: weights.at(bench),
         block_max: sums.at(bench),
         team_sums: team_sums.at(bench),
@@ -219,6 +213,15 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
     assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
+}
+
+/// The masks of all cases, zeros where there is none.
+fn mask_words(vocab: usize, cases: &[Case]) -> Vec<u32> {
+    let words = |case: &Case| match &case.allowed {
+        Allowed::Mask(mask) => mask.words().to_vec(),
+        _ => TokenMask::none(vocab).words().to_vec(),
+    };
+    cases.iter().flat_map(words).collect()
 }
 
 /// Writes the token counts of all `jobs` over `tokens`.
