@@ -116,18 +116,16 @@ impl EngineConfig {
         let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
-        let queues = (queue.clone(), inbox);
         let counters = Arc::new(Counters::default());
         let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
-        let watch = (self.policy.needs() == Needs::Probe).then(PredictionWatch::new);
         let step_loop = StepLoop {
             scheduler,
             lifecycle: Lifecycle::new(
                 LifecycleSizes { max_requests, shed_above, segments },
                 model.config.eos_tokens.clone(),
-                watch,
+                (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
                 (hasher.clone(), mask_workers.clone()),
-                queues,
+                (queue.clone(), inbox),
                 counters.clone(),
             ),
             predictions: Predictions::new(probe, max_requests, segments, counters.clone()),
