@@ -200,8 +200,10 @@ fn forced_tokens_take_few_steps() {
     let (same, stats) = steps(Speculate::Auto);
     assert_eq!(tokens, same);
     assert!(plain.steps >= 100, "{plain:?}");
-    // A run fits where the block has room for it.
-    assert!(stats.steps <= 45 && stats.draft_tokens == stats.accepted_tokens, "{stats:?}");
+    // A run fits where the block has room for it. The row of the token that ends the answer yields
+    // none.
+    assert!(stats.steps <= 45, "{stats:?}");
+    assert_eq!(stats.draft_tokens, stats.accepted_tokens + 1);
 }
 
 /// An answer that began on another engine goes on as it would have there.
