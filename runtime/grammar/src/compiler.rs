@@ -14,7 +14,7 @@ use trail_runtime::text::Tokenizer;
 
 use crate::grammar::{Grammar, first_line};
 use crate::vocabulary::Vocabulary;
-use crate::{GrammarError, GrammarSpec, gbnf, schema_paths};
+use crate::{GrammarError, GrammarSpec, gbnf, schema_limits, schema_paths};
 
 /// Largest specification, bytes of its JSON or text. Larger ones take over 200 ms to compile.
 const MAX_BYTES: usize = 256 << 10;
@@ -74,6 +74,11 @@ impl GrammarCompiler {
         }
         drop(kept);
         let bytes = size(spec)?;
+        match spec {
+            GrammarSpec::JsonSchema { schema, .. } => schema_limits::check(schema)?,
+            GrammarSpec::Lark(text) => schema_limits::check_lark(text)?,
+            _ => {}
+        }
         let grammar = Arc::new(self.on_a_large_stack(spec)?);
         if bytes > MAX_KEPT_BYTES {
             return Ok(grammar);

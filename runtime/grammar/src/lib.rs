@@ -31,6 +31,7 @@ mod both;
 mod compiler;
 mod gbnf;
 mod grammar;
+mod schema_limits;
 mod schema_paths;
 mod spec;
 mod token_rules;

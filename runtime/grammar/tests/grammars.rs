@@ -225,6 +225,7 @@ fn what_cannot_be_served_is_named() {
         (schema(json!({"type": "string", "pattern": "("}), false), "regex"),
         (schema(json!({"type": "string", "minLength": 3, "maxLength": 2}), false), "nsatisfiable"),
         (schema(json!({"type": "string", "format": "colour"}), false), "colour"),
+        (schema(json!({"type": "integer", "multipleOf": 999_983}), false), "multipleOf 999983"),
         (schema(json!(7), false), "object or boolean"),
         (GrammarSpec::Regex("a(".into()), "the regular expression: "),
         (GrammarSpec::Choice(Vec::new()), "no choice"),

@@ -253,6 +253,9 @@ fn terminal(reason: FinishReason) -> Result<LLMEngineOutput, DynamoError> {
         FinishReason::Error => {
             Ok(LLMEngineOutput::error("the logits of the model are not finite".into()))
         }
+        FinishReason::Constraint => {
+            Ok(LLMEngineOutput::error("the constraint leaves no token to go on with".into()))
+        }
     }
 }
 
