@@ -10,6 +10,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateObject, generateText, streamText, tool } from 'ai';
 import { z } from 'zod';
 
+globalThis.AI_SDK_LOG_WARNINGS = false;
 const baseURL = `${process.argv[2].replace(/\/$/, '')}/v1`;
 const id = (await (await fetch(`${baseURL}/models`)).json()).data[0].id;
 const asked = { maxOutputTokens: 700, seed: 1, temperature: 1, maxRetries: 0 };

@@ -2,8 +2,15 @@
 # Runs the clients of this folder against servers of the bundled model and, if TRAIL_MODEL names
 # one, of that model. They come from PyPI and npm, once, into a cache folder: $TRAIL_TOOLS, or
 # ~/.cache/trail-rt. TRAIL_RT is a built program; without it one is built.
+#
+# usage: run.sh [SCHEMAS]      number of schemas of structured_check.py, 300
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+
+schemas=${1:-300}
+# The server reads the variable too.
+model=${TRAIL_MODEL:-}
+unset TRAIL_MODEL
 
 tools=${TRAIL_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/trail-rt}/clients
 here=tests/clients
@@ -36,38 +43,52 @@ if [ -z "${TRAIL_RT:-}" ]; then
     TRAIL_RT=target/release/trail-rt
 fi
 
-# Starts a server with the given options and runs the checks on it.
-check() {
-    local log url server rc=0
-    log=$(mktemp)
+failed=0
+log=$(mktemp)
+server=
+trap '[ -z "$server" ] || kill "$server"; rm "$log"' EXIT
+
+# Starts a server with the given options; its address is then in `url`.
+serve() {
+    echo "-- trail-rt serve $*"
     "$TRAIL_RT" serve --port 0 "$@" >"$log" 2>&1 &
     server=$!
-    trap 'kill "$server" 2>/dev/null || true' EXIT
-    for _ in $(seq 600); do
-        url=$(grep -om1 'http://127[^ ,]*' "$log") && break
-        kill -0 "$server" 2>/dev/null || { cat "$log"; return 1; }
+    until url=$(grep -om1 'http://127[^ ,]*' "$log"); do
+        kill -0 "$server" 2>/dev/null || { server=; cat "$log"; exit 1; }
         sleep 0.1
     done
-    "$tools/bin/python" "$here/openai_check.py" "$url" || rc=1
-    "$tools/bin/python" "$here/dialects_check.py" "$url" || rc=1
-    "$tools/bin/python" "$here/frameworks_check.py" "$url" || rc=1
+}
+
+# Ends it; it must have no request left.
+stop() {
+    kill "$server"
+    wait "$server" || failed=1
+    server=
+}
+
+check() {
+    "$@" || failed=1
+}
+
+python="$tools/bin/python"
+every_check() {
+    serve "$@"
+    check "$python" "$here/openai_check.py" "$url"
+    check "$python" "$here/frameworks_check.py" "$url"
     if [ -n "$has_npm" ]; then
         # Packages are looked for beside the script.
         cp "$here/ai_sdk_check.mjs" "$tools/npm/"
-        node "$tools/npm/ai_sdk_check.mjs" "$url" || rc=1
+        check node "$tools/npm/ai_sdk_check.mjs" "$url"
     fi
-    "$tools/bin/python" "$here/structured_check.py" "$url" --schemas "${SCHEMAS:-300}" || rc=1
-    kill "$server"
-    wait "$server" || rc=1
-    rm "$log"
-    return "$rc"
+    check "$python" "$here/structured_check.py" "$url" --schemas "$schemas" --max-tokens 600
+    stop
 }
 
-failed=0
-echo "-- the bundled model"
-check || failed=1
-if [ -n "${TRAIL_MODEL:-}" ]; then
-    echo "-- $TRAIL_MODEL"
-    check --model "$TRAIL_MODEL" || failed=1
+every_check
+serve --api-key sk-check
+check "$python" "$here/dialects_check.py" "$url" sk-check
+stop
+if [ -n "$model" ]; then
+    every_check --model "$model"
 fi
 exit "$failed"
