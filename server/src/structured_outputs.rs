@@ -150,17 +150,21 @@ impl FormFields {
     }
 }
 
-/// At most one form.
+/// At most one form; the same one may be in several fields, as clients of several versions of vLLM
+/// send it.
 struct Forms(Option<OutputForm>);
 
 impl Forms {
     fn add(&mut self, field: &'static str, spec: Option<GrammarSpec>) -> Result<(), ApiError> {
         let Some(spec) = spec else { return Ok(()) };
-        if let Some(other) = &self.0 {
-            return Err(excluding(other.field, field));
+        match &self.0 {
+            Some(other) if other.spec != spec => Err(excluding(other.field, field)),
+            Some(_) => Ok(()),
+            None => {
+                self.0 = Some(OutputForm { spec, field });
+                Ok(())
+            }
         }
-        self.0 = Some(OutputForm { spec, field });
-        Ok(())
     }
 }
 
@@ -246,6 +250,9 @@ mod tests {
             let grammar = GrammarSpec::grammar("root ::= x".into());
             assert_eq!(spec(&format!(r#"{{"{field}": "root ::= x"}}"#)), grammar);
         }
+        let twice = r#"{"guided_grammar": "start: /a/", "structured_outputs": {"grammar":
+            "start: /a/"}}"#;
+        assert_eq!(spec(twice), GrammarSpec::grammar("start: /a/".into()));
         for nothing in ["{}", r#"{"response_format": {"type": "text"}}"#] {
             assert!(form(nothing).unwrap().is_none());
         }

@@ -55,6 +55,7 @@ fn answers_have_the_form_that_any_field_asks_for() {
         json!({ "structured_outputs": { "json": point(), "disable_any_whitespace": true } }),
         json!({ "guided_json": point().to_string() }),
         json!({ "json_schema": point() }),
+        json!({ "guided_json": point(), "structured_outputs": { "json": point() } }),
     ] {
         answers(&server, fields).iter().for_each(|text| assert_point(text));
     }

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Runs the clients of this folder against servers of the bundled model and, if TRAIL_MODEL names
+# one, of that model. They come from PyPI and npm, once, into a cache folder: $TRAIL_TOOLS, or
+# ~/.cache/trail-rt. TRAIL_RT is a built program; without it one is built.
+#
+# usage: run.sh [SCHEMAS]      number of schemas of structured_check.py, 300
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+schemas=${1:-300}
+# The server reads the variable too.
+model=${TRAIL_MODEL:-}
+unset TRAIL_MODEL
+
+tools=${TRAIL_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/trail-rt}/clients
+here=tests/clients
+mkdir -p "$tools"
+if ! cmp -s "$here/requirements.txt" "$tools/requirements.txt"; then
+    python3 -m venv "$tools"
+    if ! "$tools/bin/pip" install --quiet --disable-pip-version-check \
+        -r "$here/requirements.txt"; then
+        echo "skipped: the clients cannot be installed, as PyPI does not answer"
+        exit 0
+    fi
+    cp "$here/requirements.txt" "$tools/requirements.txt"
+fi
+has_npm=yes
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+    echo "skipped: the AI SDK, as node and npm are not installed"
+    has_npm=
+elif ! cmp -s "$here/package.json" "$tools/npm/installed.json"; then
+    mkdir -p "$tools/npm"
+    cp "$here/package.json" "$tools/npm/package.json"
+    if npm install --prefix "$tools/npm" --silent --no-audit --no-fund; then
+        cp "$here/package.json" "$tools/npm/installed.json"
+    else
+        echo "skipped: the AI SDK cannot be installed, as npm's registry does not answer"
+        has_npm=
+    fi
+fi
+if [ -z "${TRAIL_RT:-}" ]; then
+    cargo build --release --locked
+    TRAIL_RT=target/release/trail-rt
+fi
+
+failed=0
+log=$(mktemp)
+server=
+trap '[ -z "$server" ] || kill "$server"; rm "$log"' EXIT
+
+# Starts a server with the given options; its address is then in `url`.
+serve() {
+    echo "-- trail-rt serve $*"
+    "$TRAIL_RT" serve --port 0 "$@" >"$log" 2>&1 &
+    server=$!
+    until url=$(grep -om1 'http://127[^ ,]*' "$log"); do
+        kill -0 "$server" 2>/dev/null || { server=; cat "$log"; exit 1; }
+        sleep 0.1
+    done
+}
+
+# Ends it; it must have no request left.
+stop() {
+    kill "$server"
+    wait "$server" || failed=1
+    server=
+}
+
+check() {
+    "$@" || failed=1
+}
+
+python="$tools/bin/python"
+every_check() {
+    serve "$@"
+    check "$python" "$here/openai_check.py" "$url"
+    check "$python" "$here/frameworks_check.py" "$url"
+    if [ -n "$has_npm" ]; then
+        # Packages are looked for beside the script.
+        cp "$here/ai_sdk_check.mjs" "$tools/npm/"
+        check node "$tools/npm/ai_sdk_check.mjs" "$url"
+    fi
+    check "$python" "$here/structured_check.py" "$url" --schemas "$schemas" --max-tokens 600
+    stop
+}
+
+every_check
+serve --api-key sk-check
+check "$python" "$here/dialects_check.py" "$url" sk-check
+stop
+if [ -n "$model" ]; then
+    every_check --model "$model"
+fi
+exit "$failed"
