@@ -1,5 +1,5 @@
-//! Fields that give an answer's form: OpenAI's `response_format`, `structured_outputs` and `guided_*`
-//! of vLLM, `grammar` and `json_schema` of llama.cpp, `regex` and `ebnf` of SGLang.
+//! Fields that give an answer's form: OpenAI's `response_format`, `structured_outputs` and
+//! `guided_*` of vLLM, `grammar` and `json_schema` of llama.cpp, `regex` and `ebnf` of SGLang.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
