@@ -311,7 +311,7 @@ def _():
 
 
 def shows_tools() -> bool:
-    """Whether the model's template shows tools."""
+    """True if the model's template shows tools."""
     try:
         chat(tools=[WEATHER], max_tokens=1)
         return True
