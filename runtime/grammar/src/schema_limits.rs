@@ -19,7 +19,7 @@ pub(crate) fn check(schema: &Value) -> Result<(), GrammarError> {
 /// Checks the schemas within a grammar in Lark.
 pub(crate) fn check_lark(text: &str) -> Result<(), GrammarError> {
     for rest in text.split("%json").skip(1) {
-        // What is no JSON is refused with the grammar.
+        // Text that is no JSON is refused with the grammar.
         if let Some(Ok(schema)) = Deserializer::from_str(rest).into_iter::<Value>().next() {
             check(&schema)?;
         }
