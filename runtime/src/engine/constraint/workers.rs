@@ -20,6 +20,8 @@ pub(in crate::engine) struct MaskWorkers {
 struct Jobs {
     queues: Mutex<Queues>,
     ready: Condvar,
+    /// False: masks are left to the samplers, as the forward pass has all cores.
+    computes_masks: bool,
 }
 
 /// An answer is in one of the queues at the most.
@@ -32,11 +34,14 @@ struct Queues {
 }
 
 impl MaskWorkers {
-    /// Workers for at most `requests` requests.
-    pub(in crate::engine) fn new(requests: usize) -> Arc<MaskWorkers> {
+    /// Workers for at most `requests` requests. `has_core`: a core is left beside the forward pass;
+    /// without one, a thread that computes masks would hold up those of the forward pass, which wait
+    /// for one another.
+    pub(in crate::engine) fn new(requests: usize, has_core: bool) -> Arc<MaskWorkers> {
         let queue = || VecDeque::with_capacity(requests);
         let queues = Queues { accept: queue(), mask: queue(), is_stopped: false };
-        let jobs = Jobs { queues: Mutex::new(queues), ready: Condvar::new() };
+        let (queues, ready) = (Mutex::new(queues), Condvar::new());
+        let jobs = Jobs { queues, ready, computes_masks: has_core };
         Arc::new(MaskWorkers { jobs: Arc::new(jobs), threads: Mutex::default() })
     }
 
@@ -85,12 +90,18 @@ impl Jobs {
         while !queues.is_stopped {
             if let Some(answer) = queues.accept.pop_front() {
                 drop(queues);
+                if !self.computes_masks {
+                    // First, as a token that comes from now on is not seen here.
+                    answer.leave_queue();
+                }
                 answer.accept();
                 queues = self.lock();
-                queues.mask.push_back(answer);
+                if self.computes_masks {
+                    queues.mask.push_back(answer);
+                }
             } else if let Some(answer) = queues.mask.pop_front() {
                 drop(queues);
-                // First, as a token that comes from now on is not seen here.
+                // As above.
                 answer.leave_queue();
                 answer.accept();
                 answer.compute_mask();
