@@ -20,8 +20,8 @@ impl Grammar {
 impl Constraint for Grammar {
     fn matcher(&self, ends: &[u32]) -> Box<dyn Matcher> {
         Box::new(GrammarMatcher {
-            // The lexer's states are shared by shallow copies, which would wait for one another.
-            inner: self.start.deep_clone(),
+            // Shares the lexer: its states are made once for all answers of the grammar, and kept once.
+            inner: self.start.clone(),
             vocab_size: self.vocab_size,
             eos: self.eos.clone(),
             ends: ends.to_vec(),
