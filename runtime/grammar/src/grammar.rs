@@ -20,7 +20,7 @@ impl Grammar {
 impl Constraint for Grammar {
     fn matcher(&self, ends: &[u32]) -> Box<dyn Matcher> {
         Box::new(GrammarMatcher {
-            // Shares the lexer: its states are made once for all answers of the grammar, and kept once.
+            // Shares the lexer, whose states are slow to make, with all answers of the grammar.
             inner: self.start.clone(),
             vocab_size: self.vocab_size,
             eos: self.eos.clone(),
