@@ -34,9 +34,9 @@ struct Queues {
 }
 
 impl MaskWorkers {
-    /// Workers for at most `requests` requests. `has_core`: the forward pass leaves a core; without
-    /// one, a thread that computes masks would hold up those of the forward pass, which wait for one
-    /// another.
+    /// Workers for at most `requests` requests. `has_core`: the forward pass leaves a core. Without
+    /// one, a thread that computes masks would hold up those of the forward pass, which wait for
+    /// each other.
     pub(in crate::engine) fn new(requests: usize, has_core: bool) -> Arc<MaskWorkers> {
         let queue = || VecDeque::with_capacity(requests);
         let queues = Queues { accept: queue(), mask: queue(), is_stopped: false };
