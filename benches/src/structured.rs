@@ -62,6 +62,11 @@ impl Kind {
         self != Kind::Half || index % 2 == 1
     }
 
+    /// Draft tokens, other than forced ones, would be a gain of the free answers alone.
+    fn speculate(self) -> &'static str {
+        if self == Kind::Schema { "auto" } else { "off" }
+    }
+
     fn spec(self) -> GrammarSpec {
         match self {
             // Longer than any answer: texts of any characters.
@@ -96,10 +101,14 @@ pub fn run(args: &StructuredArgs, model: &ModelArgs, engine: &EngineArgs) -> Res
     let compiler = GrammarCompiler::new(setup.tokenizer()?, &setup.model.config);
     let mut rows = Vec::new();
     for &batch in &args.batches {
-        let options = [format!("--max-running={batch}"), "--no-prefix-cache".into()];
-        let engine = engine.parsed(&options)?;
-        let engine = setup.engine_with(&engine, PolicyKind::Fcfs, batch as usize, None)?;
         for (kind, name) in Kind::ALL {
+            let options = [
+                format!("--max-running={batch}"),
+                format!("--speculate={}", kind.speculate()),
+                "--no-prefix-cache".into(),
+            ];
+            let engine = engine.parsed(&options)?;
+            let engine = setup.engine_with(&engine, PolicyKind::Fcfs, batch as usize, None)?;
             let grammar = compiler.compile(&kind.spec());
             let grammar: Arc<dyn Constraint> =
                 grammar.map_err(|error| Error::failed(format!("the grammar: {error}")))?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use trail_runtime::text::ChatOptions;
 
 use crate::access::Access;
-use crate::answer_form::CallPiece;
+use crate::answer_parts::CallPiece;
 use crate::body::{Admitted, Body};
 use crate::chat_message::{Message, Part, joined};
 use crate::conversation::Conversation;

@@ -10,7 +10,7 @@ use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitE
 use trail_runtime::text::StopMatcher;
 
 use crate::access::Access;
-use crate::answer_form::{AnswerForm, AnswerParser};
+use crate::answer_parts::{AnswerParser, AnswerParts};
 use crate::delta::Delta;
 use crate::echo::Echo;
 use crate::error::ApiError;
@@ -41,7 +41,7 @@ pub(crate) struct ChoiceOptions {
     /// Requests the prompt's tokens in vLLM's form, with as many of the most likely ones.
     pub prompt_logprobs: Option<u8>,
     /// Requests log-probabilities.
-    pub scored: bool,
+    pub logprobs: bool,
     /// Requests token ids of prompt and answer.
     pub token_ids: bool,
     /// Answers to the whole request.
@@ -49,7 +49,7 @@ pub(crate) struct ChoiceOptions {
     /// Stop strings.
     pub stops: StopMatcher,
     /// Parts of the answer beside content.
-    pub form: AnswerForm,
+    pub parts: AnswerParts,
     /// Text beside that of ordinary tokens.
     pub text: TextOptions,
 }
@@ -89,7 +89,7 @@ impl Choice {
         mut request: Request,
     ) -> Result<Self, SubmitError> {
         let ChoiceOptions { index, is_first, echo, echo_top, prompt_logprobs, .. } = options;
-        let ChoiceOptions { scored, token_ids, answers, stops, form, text, .. } = options;
+        let ChoiceOptions { logprobs, token_ids, answers, stops, parts, text, .. } = options;
         let prompt_ids = token_ids.then(|| request.prompt.clone());
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
@@ -119,8 +119,8 @@ impl Choice {
             handle,
             wake,
             answer,
-            parser: form.parser(),
-            scorer: scored.then(|| Scorer::new(state.tokenizer.clone())),
+            parser: parts.parser(),
+            scorer: logprobs.then(|| Scorer::new(state.tokenizer.clone())),
             prompt: Some(PromptReport { echo, echo_top, top: prompt_logprobs, scores }),
             scores_end: echo_top.is_some(),
             watch,
@@ -130,7 +130,7 @@ impl Choice {
             pending: Delta {
                 index,
                 is_first: true,
-                scored: scored.then(Vec::new),
+                scored: logprobs.then(Vec::new),
                 token_ids: token_ids.then(Vec::new),
                 prompt_ids,
                 ..Delta::default()
@@ -277,7 +277,10 @@ impl Choice {
             self.access.fail(reason.name());
             return Err(match reason {
                 FinishReason::Error => ApiError::non_finite(),
-                FinishReason::Constraint => ApiError::constraint(),
+                FinishReason::Constraint => {
+                    let handle = self.handle.as_ref();
+                    ApiError::constraint(handle.and_then(RequestHandle::constraint_fault))
+                }
                 FinishReason::Overloaded => ApiError::overloaded(),
                 _ => ApiError::interrupted(),
             });

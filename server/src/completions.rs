@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
-use crate::answer_form::AnswerForm;
+use crate::answer_parts::AnswerParts;
 use crate::body::{Admitted, Body};
 use crate::body_permit::HasLeft;
 use crate::delta::Delta;
@@ -96,9 +96,10 @@ pub(crate) async fn create(
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),
         top_logprobs: fields.logprobs.map(TopLogprobs::get),
         top_logprobs_field: "logprobs",
-        form: AnswerForm::default(),
+        parts: AnswerParts::default(),
         forced_calls: None,
         prompt_logprobs,
+        each_reports: true,
     };
     let choices = options.submit(&state, &access, prompts, permit).await?;
     reply::<Completion>(&state, &options, choices, usage).await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trail_grammar::{AfterToken, Both, GrammarSpec};
+use trail_grammar::{AfterReasoning, Both, GrammarSpec};
 use trail_runtime::engine::Constraint;
 
 use crate::body::Body;
@@ -28,9 +28,14 @@ impl AnswerRules {
         Ok(AnswerRules { form, tokens: body.read()? })
     }
 
-    /// True if there is a grammar, whose compilation takes milliseconds.
+    /// True if there is a grammar.
     pub(crate) fn has_grammar(&self, prompts: &Prompts) -> bool {
         self.form.is_some() || prompts.forced_calls.is_some()
+    }
+
+    /// True if [`constraint`](Self::constraint) takes milliseconds.
+    pub(crate) fn take_long(&self, prompts: &Prompts) -> bool {
+        self.has_grammar(prompts) || self.tokens.has_words()
     }
 
     /// The field that gives the answers to `prompts` their form.
@@ -48,18 +53,15 @@ impl AnswerRules {
         let vocab_size = state.engine.model().config.vocab_size;
         let rules = self.tokens.rules(&state.tokenizer, vocab_size)?;
         let rules = rules.map(|rules| Arc::new(rules) as Arc<dyn Constraint>);
-        let grammar = match (&self.form, &prompts.forced_calls) {
+        let inner = match (&self.form, &prompts.forced_calls) {
             (None, None) => return Ok(rules),
             (Some(form), Some(_)) => return Err(excluding(form.field, TOOL_CHOICE)),
             (None, Some(lark)) => compiled(state, &GrammarSpec::Lark(lark.clone()), TOOL_CHOICE)?,
-            (Some(form), None) => {
-                let grammar = compiled(state, &form.spec, form.field)?;
-                match prompts.form.end_of_reasoning(&state.tokenizer) {
-                    // The form is that of the content.
-                    Some(token) => Arc::new(AfterToken { token, inner: grammar, vocab_size }),
-                    None => grammar,
-                }
-            }
+            (Some(form), None) => compiled(state, &form.spec, form.field)?,
+        };
+        let grammar = match prompts.parts.reasoning_tokens(&state.tokenizer) {
+            Some((open, close)) => Arc::new(AfterReasoning { open, close, inner, vocab_size }),
+            None => inner,
         };
         Ok(Some(match rules {
             Some(rules) => Arc::new(Both(grammar, rules)),

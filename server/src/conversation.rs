@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
-use crate::answer_form::AnswerForm;
+use crate::answer_parts::AnswerParts;
 use crate::body_permit::BodyPermit;
 use crate::error::ApiError;
 use crate::prompts::Prompts;
@@ -49,8 +49,7 @@ impl Conversation {
                 let text = chat.plain_text();
                 let format = state.reasoning_format;
                 let reasoning = format.parser(&text).map(|parser| (format, parser));
-                let thinks = reasoning.as_ref().is_some_and(|(_, parser)| parser.is_reasoning());
-                let forced = tools.as_ref().map(|tools| tools.grammar(thinks, &state.tokenizer));
+                let forced = tools.as_ref().map(|tools| tools.grammar(&state.tokenizer));
                 let forced_calls = forced.transpose()?.flatten();
                 state.check_text(field, &text)?;
                 state.check_beginning(field, &text)?;
@@ -61,11 +60,12 @@ impl Conversation {
                     expected: expected.unwrap_or_default(),
                     echo: Vec::new(),
                     prompt_logprobs: None,
+                    each_reports: false,
                     field,
                     default_max_tokens: None,
                     top_logprobs: None,
                     top_logprobs_field: "top_logprobs",
-                    form: AnswerForm {
+                    parts: AnswerParts {
                         reasoning,
                         tools: tools.as_ref().and_then(UsableTools::form),
                     },

@@ -1,6 +1,6 @@
 //! A part of an answer, as it is reported.
 
-use crate::answer_form::CallPiece;
+use crate::answer_parts::CallPiece;
 use crate::logprobs::{CompletionLogprobs, Scored};
 use crate::prompt_scores::PromptLogprobs;
 

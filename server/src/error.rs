@@ -7,7 +7,7 @@ use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use trail_runtime::engine::{Fault, NonFiniteLogits, SubmitError};
+use trail_runtime::engine::{ConstraintFault, Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
 
 use crate::rate_limit::Exceeded;
@@ -172,12 +172,19 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// 400: the constraint on the answer failed while it was generated.
-    pub(crate) fn constraint() -> Self {
-        ApiError::invalid(
-            "the grammar left no token to go on with, or grew beyond its limits: simplify it, or \
-             relax other rules on tokens",
-        )
+    /// The constraint on the answer had `fault` while it was generated: 400, or 500 for a defect.
+    pub(crate) fn constraint(fault: Option<ConstraintFault>) -> Self {
+        match fault {
+            Some(ConstraintFault::Refused(why)) => ApiError::invalid(format!(
+                "the answer could not go on under its grammar: {why}; simplify the grammar, or \
+                 relax other rules on tokens"
+            )),
+            Some(fault) => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                ApiError::new(status, "server_error", fault.to_string())
+            }
+            None => ApiError::interrupted(),
+        }
     }
 
     /// 429: the request was given up, as the engine was full and all others ranked before it.

@@ -13,7 +13,7 @@
 
 mod access;
 mod activity;
-mod answer_form;
+mod answer_parts;
 mod api_keys;
 mod authentication;
 mod body;
@@ -36,6 +36,7 @@ mod engine_metrics;
 mod envelope;
 mod error;
 mod event_stream;
+mod format_names;
 mod key_file;
 mod lane;
 mod length_hint;
@@ -234,7 +235,7 @@ async fn refuse_unless_open(
 /// Reasoning, content and calls of an answer in `deltas`, for the fuzz target.
 #[cfg(fuzzing)]
 pub fn answer_parts(tools: ToolFormat, reasoning: ReasoningFormat, deltas: &[&str]) -> [String; 3] {
-    answer_form::parts(tools, reasoning, deltas)
+    answer_parts::parts(tools, reasoning, deltas)
 }
 
 /// Reads `bytes` as the body of a chat and of a completion, for the fuzz target. Returns the

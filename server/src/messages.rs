@@ -91,9 +91,12 @@ fn read(body: &Body) -> Result<Request, ApiError> {
     let mut fields: Fields = body.read()?;
     let stop_sequences = fields.stop_sequences.take();
     let config = fields.output_config.take().and_then(|config| config.format);
-    let format = config.or(fields.output_format.take()).unwrap_or_default();
-    let options = Options::read(body)?.of_message(stop_sequences);
-    let options = options.in_form(format.form("output_config")?)?;
+    let mut options = Options::read(body)?.of_message(stop_sequences);
+    for (field, format) in
+        [("output_config", config), ("output_format", fields.output_format.take())]
+    {
+        options = options.in_form(format.unwrap_or_default().form(field)?)?;
+    }
     if fields.messages.is_empty() {
         let message = "there are no messages: give at least one";
         return Err(ApiError::invalid_field("messages", message));

@@ -134,8 +134,10 @@ impl Options {
     /// These options with the `form` of the answer in a field of one API alone.
     pub(crate) fn in_form(mut self, form: Option<OutputForm>) -> Result<Options, ApiError> {
         match (&self.rules.form, form) {
-            (Some(other), Some(form)) => Err(excluding(other.field, form.field)),
-            (_, None) => Ok(self),
+            (Some(other), Some(form)) if other.spec != form.spec => {
+                Err(excluding(other.field, form.field))
+            }
+            (Some(_), _) | (_, None) => Ok(self),
             (None, form) => {
                 self.rules.form = form;
                 Ok(self)

@@ -1,6 +1,6 @@
 //! The prompts of a request.
 
-use crate::answer_form::AnswerForm;
+use crate::answer_parts::AnswerParts;
 use crate::echo::Echo;
 
 /// Prompts, and the options that each endpoint spells in its own way.
@@ -22,8 +22,10 @@ pub(crate) struct Prompts {
     /// vLLM's report of each prompt's tokens: `None` for none, else the number of most likely
     /// tokens.
     pub prompt_logprobs: Option<u8>,
+    /// True if each answer reports its prompt, and not the first alone.
+    pub each_reports: bool,
     /// Parts of the answers beside content.
-    pub form: AnswerForm,
+    pub parts: AnswerParts,
     /// The grammar (Lark) of the calls that the answers must have; `None` if they need none.
     pub forced_calls: Option<String>,
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-const OPEN: &str = "<think>";
+use crate::format_names;
+
+pub(crate) const OPEN: &str = "<think>";
 pub(crate) const CLOSE: &str = "</think>";
 
 /// The form in which a model writes its reasoning.
@@ -56,8 +58,7 @@ impl ReasoningFormat {
 
 impl fmt::Display for ReasoningFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(_, format)| format == self).map(|(name, _)| *name);
-        f.write_str(name.unwrap_or_default())
+        f.write_str(format_names::name(&NAMES, self))
     }
 }
 
@@ -65,11 +66,7 @@ impl FromStr for ReasoningFormat {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let format = NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format);
-        format.ok_or_else(|| {
-            let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("there is no such format: give one of {names}")
-        })
+        format_names::find(&NAMES, name)
     }
 }
 

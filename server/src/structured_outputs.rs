@@ -4,12 +4,9 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use trail_grammar::GrammarSpec;
+use trail_grammar::{GrammarSpec, MAX_SPEC_BYTES};
 
 use crate::error::ApiError;
-
-/// Longest schema, bytes as sent: what is larger is not even parsed.
-const MAX_SCHEMA: usize = 256 << 10;
 
 /// The form of an answer, and the field that asks for it.
 #[derive(Clone, Debug)]
@@ -74,7 +71,7 @@ struct StructuredOutputs {
     choice: Option<Vec<String>>,
     grammar: Option<String>,
     disable_any_whitespace: Option<bool>,
-    /// True or false, there is no other.
+    /// Without effect, as there is one implementation.
     #[serde(rename = "disable_fallback")]
     _disable_fallback: Option<bool>,
 }
@@ -184,8 +181,9 @@ pub(crate) fn of_schema(
     compact: bool,
 ) -> Result<GrammarSpec, ApiError> {
     let fault = |why: &str| ApiError::invalid_field(field, format!("'{field}': {why}"));
-    if raw.get().len() > MAX_SCHEMA {
-        let limit = MAX_SCHEMA >> 10;
+    // What is larger is not even parsed.
+    if raw.get().len() > MAX_SPEC_BYTES {
+        let limit = MAX_SPEC_BYTES >> 10;
         return Err(fault(&format!("the schema is larger than {limit} KiB: make it smaller")));
     }
     let parse = |text: &str| serde_json::from_str::<Value>(text);
@@ -260,7 +258,7 @@ mod tests {
 
     #[test]
     fn malformed_and_double_forms_are_refused() {
-        let large = format!(r#"{{"guided_json": {{"const": "{}"}}}}"#, "x".repeat(MAX_SCHEMA));
+        let large = format!(r#"{{"guided_json": {{"const": "{}"}}}}"#, "x".repeat(MAX_SPEC_BYTES));
         for (body, part) in [
             (r#"{"response_format": {"type": "json_schema"}}"#, "needs a 'schema'"),
             (r#"{"response_format": {"type": "grammar"}}"#, "grammar"),

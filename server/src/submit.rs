@@ -27,7 +27,7 @@ impl Options {
         prompts: Prompts,
         permit: BodyPermit,
     ) -> Result<Vec<Choice>, ApiError> {
-        if !state.engine.predicts_slowly() && !self.rules.has_grammar(&prompts) {
+        if !state.engine.predicts_slowly() && !self.rules.take_long(&prompts) {
             return self.submit_all(state, access, &prompts, &|| false);
         }
         let (options, state, access) = (self.clone(), state.clone(), access.clone());
@@ -53,13 +53,17 @@ impl Options {
         }
         let vocab_size = state.engine.model().config.vocab_size;
         let bias = self.rules.tokens.logit_bias(vocab_size)?;
+        if has_left() {
+            return Err(ApiError::interrupted());
+        }
         let constraint = self.rules.constraint(state, prompts)?;
         access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
             let seed = seed_of_answer(seed, (index % n) as u64);
             let sampling = self.sampling(&state.sampling, prompts, seed);
-            let sampling = SamplingParams { logit_bias: bias.clone(), ..sampling };
+            let prompt_logprobs = sampling.prompt_logprobs.filter(|_| self.reports(prompts, index));
+            let sampling = SamplingParams { logit_bias: bias.clone(), prompt_logprobs, ..sampling };
             let request = self.request(state, access, prompts, index / n, sampling)?;
             let constraint = constraint.clone();
             let request = Request { initial_prediction, constraint, ..request };
@@ -86,6 +90,16 @@ impl Options {
         Ok(choices)
     }
 
+    /// True if choice `index` is the first answer to its prompt.
+    fn is_first(&self, index: usize) -> bool {
+        index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize))
+    }
+
+    /// True if choice `index` reports its prompt.
+    fn reports(&self, prompts: &Prompts, index: usize) -> bool {
+        prompts.each_reports || self.is_first(index)
+    }
+
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
     fn choice_options(
         &self,
@@ -94,22 +108,27 @@ impl Options {
         index: usize,
         prompt: usize,
     ) -> Result<ChoiceOptions, ApiError> {
+        let parts = prompts.parts.clone();
+        let parts = match self.rules.has_grammar(prompts) {
+            true => parts.under_a_grammar(&state.tokenizer),
+            false => parts,
+        };
         Ok(ChoiceOptions {
             index,
-            is_first: index.is_multiple_of(self.n.map_or(1, |n| n.get() as usize)),
+            is_first: self.is_first(index),
             echo: prompts.echo.get(prompt).cloned().unwrap_or_default(),
             echo_top: prompts.echo_top(),
-            prompt_logprobs: prompts.prompt_logprobs,
-            scored: prompts.top_logprobs.is_some(),
+            prompt_logprobs: prompts.prompt_logprobs.filter(|_| self.reports(prompts, index)),
+            logprobs: prompts.top_logprobs.is_some(),
             answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
             token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
-            form: prompts.form.clone(),
             text: TextOptions {
-                kept: prompts.form.tokens(&state.tokenizer),
+                kept: parts.tokens(&state.tokenizer),
                 keep_special: !self.skip_special_tokens.unwrap_or(true),
                 include_stop: self.include_stop_str_in_output.unwrap_or(false),
             },
+            parts,
         })
     }
 

@@ -13,6 +13,8 @@ use crate::number::{Count, Real};
 
 /// Most entries of a list of words or biases.
 const MAX_ENTRIES: usize = MAX_LOGIT_BIAS;
+/// Longest list of words, bytes: each is tokenized twice, and compared with the answer in each step.
+const MAX_WORDS_BYTES: usize = 64 << 10;
 
 /// Rules on tokens, as a request gives them.
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -24,6 +26,11 @@ pub(crate) struct TokenFields {
 }
 
 impl TokenFields {
+    /// True if there are words, which are tokenized.
+    pub(crate) fn has_words(&self) -> bool {
+        self.bad_words.is_some()
+    }
+
     /// The rules that need a mask in every step; `None` for none.
     pub(crate) fn rules(
         &self,
@@ -36,9 +43,13 @@ impl TokenFields {
         if words.len() > MAX_ENTRIES {
             return Err(too_many("bad_words", words.len()));
         }
-        for word in words {
-            rules.bad_words.extend(sequences(tokenizer, word));
+        let bytes: usize = words.iter().map(String::len).sum();
+        if bytes > MAX_WORDS_BYTES {
+            let message =
+                format!("'bad_words' must have at most {MAX_WORDS_BYTES} bytes, not {bytes}");
+            return Err(ApiError::invalid_field("bad_words", message));
         }
+        rules.bad_words = words.iter().flat_map(|word| sequences(tokenizer, word)).collect();
         if let Some(ids) = &self.allowed_token_ids {
             rules.allowed = TokenMask::none(vocab_size);
             for id in ids.iter().map(|id| id.get()) {

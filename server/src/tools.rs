@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use trail_runtime::text::{OrderedJson, OrderedMembers, Tokenizer};
 
-use crate::answer_form::ToolForm;
+use crate::answer_parts::ToolForm;
 use crate::error::ApiError;
 use crate::state::ServerState;
 use crate::tool_calls::{ToolFormat, forced};
@@ -291,19 +291,14 @@ impl UsableTools {
         })
     }
 
-    /// The grammar (Lark) of the calls that an answer must have, if it must: `thinks` if it begins
-    /// in its reasoning.
+    /// The grammar (Lark) of the calls that an answer must have, if it must.
     ///
     /// # Errors
     ///
     /// A tool's parameters cannot be written in the model's format.
-    pub(crate) fn grammar(
-        &self,
-        thinks: bool,
-        tokenizer: &Tokenizer,
-    ) -> Result<Option<String>, ApiError> {
+    pub(crate) fn grammar(&self, tokenizer: &Tokenizer) -> Result<Option<String>, ApiError> {
         let special = |text: &str| tokenizer.token_id(text).filter(|&id| tokenizer.is_special(id));
-        let forced = forced(self.format, &self.tools, thinks, &special);
+        let forced = forced(self.format, &self.tools, &special);
         forced.map_err(|why| ApiError::invalid_field("tool_choice", why))
     }
 }

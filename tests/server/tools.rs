@@ -354,3 +354,20 @@ fn a_template_that_does_not_show_tools_refuses_them() {
     let message = error["error"]["message"].as_str().expect("a message");
     assert!(status == 400 && message.contains("--tool-call-parser"), "{message}");
 }
+
+/// An answer that opens its reasoning itself has its form behind it, and so have forced calls.
+#[test]
+fn a_form_begins_behind_the_reasoning() {
+    let server = server("thought_form", &[]);
+    let mut asked = body(1);
+    asked["regex"] = "\n\nHi there\\.|yes".into();
+    let message = json!({ "role": "assistant", "content": "Hi there.",
+                          "reasoning_content": "Hm, well." });
+    assert_eq!(server.post(CHATS, &asked)["choices"][0]["message"], message);
+    assert_eq!(streamed(&server, &asked).0, message);
+    let mut forced = body(2);
+    forced["tool_choice"] = "required".into();
+    let choice = &server.post(CHATS, &forced)["choices"][0];
+    assert_eq!(choice["message"]["reasoning_content"], "So.");
+    assert!(choice["message"]["tool_calls"][0]["function"]["name"].is_string(), "{choice}");
+}

@@ -31,7 +31,7 @@ impl Matcher for BothMatcher {
         let mut mask = self.0.mask()?;
         mask.intersect(&self.1.mask()?);
         match mask.is_empty() {
-            true => Err(ConstraintFault(
+            true => Err(ConstraintFault::Refused(
                 "the grammar and the rules on tokens leave no token: relax one".into(),
             )),
             false => Ok(mask),

@@ -12,28 +12,31 @@ use serde_json::Value;
 use trail_runtime::model::ModelConfig;
 use trail_runtime::text::Tokenizer;
 
-use crate::grammar::{Grammar, first_line};
+use crate::grammar::{Grammar, MAX_LEXER_STATES, first_line};
 use crate::vocabulary::Vocabulary;
 use crate::{GrammarError, GrammarSpec, gbnf, schema_limits, schema_paths};
 
 /// Largest specification, bytes of its JSON or text. Larger ones take over 200 ms to compile.
-const MAX_BYTES: usize = 256 << 10;
+pub const MAX_SPEC_BYTES: usize = 256 << 10;
 /// Largest one that is kept for later requests, as it can take a hundred times its bytes.
 const MAX_KEPT_BYTES: usize = 32 << 10;
 /// Stack of the thread that compiles, bytes; pages are taken as they are used.
 const STACK: usize = 256 << 20;
-/// Deepest nesting of brackets in a grammar or an expression, whose parser is recursive.
-const MAX_DEPTH: usize = 200;
 /// Whitespace between the parts of a JSON: a space, or a new line with an indentation (llama.cpp's,
 /// and deeper). A small model would go on with unbounded whitespace to the end of its tokens.
-const WHITESPACE: &str = r"\x20|\x0A[\x20\x09]{0,40}";
+pub const WHITESPACE: &str = r"\x20|\x0A[\x20\x09]{0,40}";
 /// Grammars that are kept for later requests.
 const KEPT: usize = 16;
-/// Work of the lexer's construction and of one mask (llguidance's units: 50,000 and 14,000 a
-/// millisecond), and states of the lexer (1 to 2 KB each): what bounds time and memory.
+/// Work of the lexer's construction and of one mask, in llguidance's units: 50,000 and 14,000 a
+/// millisecond.
 const LEXER_FUEL: u64 = 1_000_000;
 const STEP_FUEL: u64 = 200_000;
-const LEXER_STATES: usize = 16_384;
+/// Items of the Earley parser in one mask, and in one row of it. An ambiguous grammar has a number
+/// that grows with the square of the answer's length: its masks take up to 18 ms before the answer
+/// fails, 370 ms with llguidance's 50,000 and 2,000. An object takes 4 in a row for each property
+/// that is optional.
+const STEP_ITEMS: usize = 12_500;
+const ROW_ITEMS: usize = 1_000;
 const GRAMMAR_SIZE: usize = 200_000;
 
 /// Compiles grammars for one model.
@@ -117,15 +120,14 @@ impl GrammarCompiler {
                 GrammarError(format!("the grammar: {message}"))
             }
         };
-        let parser = factory.create_parser(top_level(spec)?);
-        let mut start = llguidance::Matcher::new(parser);
-        // The first mask finds a grammar without an answer, and warms the lexer for all answers.
-        if !start.is_stopped() {
-            let _ = start.compute_mask();
-        }
-        match start.get_error() {
-            Some(error) => Err(explain(in_words(&first_line(&error)))),
-            None => Ok(Grammar::new(start, self.vocab_size, &self.eos)),
+        let start = factory.create_parser(top_level(spec)?).and_then(|mut start| {
+            start.start_without_prompt();
+            // The first mask finds a grammar without an answer, and warms the lexer for all answers.
+            start.compute_mask().map(|_| start)
+        });
+        match start {
+            Err(error) => Err(explain(in_words(&first_line(&error.to_string())))),
+            Ok(start) => Ok(Grammar::new(start, self.vocab_size, &self.eos)),
         }
     }
 
@@ -145,8 +147,10 @@ impl GrammarCompiler {
         let limits = factory.limits_mut();
         limits.initial_lexer_fuel = LEXER_FUEL;
         limits.step_lexer_fuel = STEP_FUEL;
-        limits.max_lexer_states = LEXER_STATES;
+        limits.max_lexer_states = MAX_LEXER_STATES;
         limits.max_grammar_size = GRAMMAR_SIZE;
+        limits.step_max_items = STEP_ITEMS;
+        limits.max_items_in_row = ROW_ITEMS;
         limits.verbose_errors = false;
         Ok(factory)
     }
@@ -209,37 +213,20 @@ fn size(spec: &GrammarSpec) -> Result<usize, GrammarError> {
         GrammarSpec::Choice(texts) => texts.iter().map(String::len).sum(),
         GrammarSpec::Regex(text) | GrammarSpec::Lark(text) | GrammarSpec::Gbnf(text) => text.len(),
     };
-    if bytes > MAX_BYTES {
-        let limit = MAX_BYTES >> 10;
+    if bytes > MAX_SPEC_BYTES {
+        let limit = MAX_SPEC_BYTES >> 10;
         return Err(GrammarError(format!("it is larger than {limit} KiB: make it smaller")));
     }
-    match spec {
-        GrammarSpec::Regex(text) | GrammarSpec::Lark(text) | GrammarSpec::Gbnf(text)
-            if depth(text) > MAX_DEPTH =>
-        {
-            Err(GrammarError(format!("its brackets are nested more than {MAX_DEPTH} deep")))
-        }
-        _ => Ok(bytes),
-    }
+    Ok(bytes)
 }
 
-/// Most brackets that are open at one place of `text`, at least.
-fn depth(text: &str) -> usize {
-    let step = |(open, max): (usize, usize), c: char| match c {
-        '(' | '[' | '{' => (open + 1, max.max(open + 1)),
-        ')' | ']' | '}' => (open.saturating_sub(1), max),
-        _ => (open, max),
-    };
-    text.chars().fold((0, 0), step).1
-}
-
-/// Bytes of the JSON of `value`, or a number above [`MAX_BYTES`].
+/// Bytes of the JSON of `value`, or a number above [`MAX_SPEC_BYTES`].
 fn json_bytes(value: &Value) -> usize {
     struct Count(usize);
     impl Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
-            match self.0 > MAX_BYTES {
+            match self.0 > MAX_SPEC_BYTES {
                 true => Err(io::ErrorKind::StorageFull.into()),
                 false => Ok(bytes.len()),
             }

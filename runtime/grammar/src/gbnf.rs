@@ -4,7 +4,7 @@
 //! stay rules. llguidance's lexer takes the longest terminal, so that a text which GBNF splits in
 //! another way is not allowed: a recursive grammar can allow less than in llama.cpp, never more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::GrammarError;
@@ -39,10 +39,7 @@ pub(crate) fn to_lark(text: &str) -> Result<String, GrammarError> {
         .keys()
         .enumerate()
         .map(|(at, name)| {
-            (
-                &**name,
-                if terminals.contains(&&**name) { format!("T{at}") } else { format!("r{at}") },
-            )
+            (&**name, if terminals.contains(&**name) { format!("T{at}") } else { format!("r{at}") })
         })
         .collect();
     let mut lark = format!("start: {}\n", names["root"]);
@@ -55,25 +52,33 @@ pub(crate) fn to_lark(text: &str) -> Result<String, GrammarError> {
 }
 
 /// The names of the rules that do not refer to themselves, directly or by others.
-fn terminals(rules: &BTreeMap<String, Node>) -> Result<Vec<&str>, GrammarError> {
-    let mut terminals: Vec<&str> = Vec::new();
-    loop {
-        let before = terminals.len();
-        for (name, node) in rules {
-            let mut references = Vec::new();
-            node.references(&mut references);
-            if let Some(unknown) = references.iter().find(|name| !rules.contains_key(**name)) {
-                return Err(GrammarError(format!("rule '{name}': there is no rule '{unknown}'")));
-            }
-            let is_new = !terminals.contains(&&**name);
-            if is_new && references.iter().all(|name| terminals.contains(name)) {
-                terminals.push(name);
-            }
+fn terminals(rules: &BTreeMap<String, Node>) -> Result<BTreeSet<&str>, GrammarError> {
+    let mut users: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    // References of each rule to others that are not known as terminals.
+    let mut open: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, node) in rules {
+        let mut references = Vec::new();
+        node.references(&mut references);
+        if let Some(unknown) = references.iter().find(|name| !rules.contains_key(**name)) {
+            return Err(GrammarError(format!("rule '{name}': there is no rule '{unknown}'")));
         }
-        if terminals.len() == before {
-            return Ok(terminals);
+        open.insert(name, references.len());
+        references.into_iter().for_each(|used| users.entry(used).or_default().push(name));
+    }
+    let mut found: Vec<&str> = Vec::new();
+    found.extend(open.iter().filter(|(_, references)| **references == 0).map(|(name, _)| name));
+    let mut terminals = BTreeSet::new();
+    while let Some(name) = found.pop() {
+        terminals.insert(name);
+        for user in users.remove(name).unwrap_or_default() {
+            let references = open.entry(user).or_default();
+            *references -= 1;
+            if *references == 0 {
+                found.push(user);
+            }
         }
     }
+    Ok(terminals)
 }
 
 impl Node {

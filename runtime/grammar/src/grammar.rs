@@ -1,27 +1,52 @@
 //! A compiled grammar, and the matcher of an answer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use llguidance::TokenParser;
 use trail_runtime::backend::TokenMask;
 use trail_runtime::engine::{Constraint, ConstraintFault, Matcher};
 
+/// States of a lexer, at most: some kilobytes each.
+pub(crate) const MAX_LEXER_STATES: usize = 65_536;
+
 /// A compiled [`GrammarSpec`](crate::GrammarSpec), for the vocabulary of one model.
+///
+/// Its answers share a lexer, whose states are slow to make. One that has half of the states that it
+/// may have, or has failed, is left to the answers that use it: later ones begin with a new one.
 pub struct Grammar {
-    start: llguidance::Matcher,
+    /// The parser at the beginning, with a lexer that no answer uses.
+    start: TokenParser,
+    /// The same, with the lexer that new answers use.
+    shared: Mutex<TokenParser>,
     vocab_size: usize,
     /// Tokens that end an answer, beside those of the request.
     eos: Vec<u32>,
 }
 
 impl Grammar {
-    pub(crate) fn new(start: llguidance::Matcher, vocab_size: usize, eos: &[u32]) -> Grammar {
-        Grammar { start, vocab_size, eos: eos.to_vec() }
+    /// A grammar of the parser `start`, which has begun.
+    pub(crate) fn new(start: TokenParser, vocab_size: usize, eos: &[u32]) -> Grammar {
+        let shared = Mutex::new(start.deep_clone());
+        Grammar { start, shared, vocab_size, eos: eos.to_vec() }
+    }
+
+    /// A parser at the beginning.
+    fn parser(&self) -> TokenParser {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        // A panic within the lexer leaves it locked for good: asking for its states panics, too.
+        let stats = catch_unwind(AssertUnwindSafe(|| shared.parser.lexer_stats()));
+        if stats.map_or(true, |stats| stats.error || stats.num_states > MAX_LEXER_STATES / 2) {
+            *shared = self.start.deep_clone();
+        }
+        shared.clone()
     }
 }
 
 impl Constraint for Grammar {
     fn matcher(&self, ends: &[u32]) -> Box<dyn Matcher> {
         Box::new(GrammarMatcher {
-            // Shares the lexer, whose states are slow to make, with all answers of the grammar.
-            inner: self.start.clone(),
+            inner: llguidance::Matcher::new(Ok(self.parser())),
             vocab_size: self.vocab_size,
             eos: self.eos.clone(),
             ends: ends.to_vec(),
@@ -45,7 +70,7 @@ impl GrammarMatcher {
     /// The fault of the last call.
     fn fault(&self) -> Result<(), ConstraintFault> {
         match self.inner.get_error() {
-            Some(error) => Err(ConstraintFault(first_line(&error))),
+            Some(error) => Err(ConstraintFault::Refused(first_line(&error))),
             None => Ok(()),
         }
     }
@@ -81,7 +106,8 @@ impl Matcher for GrammarMatcher {
         }
         let tokens = self.inner.compute_mask();
         self.fault()?;
-        let tokens = tokens.map_err(|error| ConstraintFault(first_line(&error.to_string())))?;
+        let tokens =
+            tokens.map_err(|error| ConstraintFault::Refused(first_line(&error.to_string())))?;
         let mut mask = TokenMask::from_words(self.vocab_size, tokens.as_slice());
         if self.eos.iter().any(|&id| mask.allows(id)) {
             self.ends.iter().for_each(|&end| mask.allow(end));
@@ -90,7 +116,14 @@ impl Matcher for GrammarMatcher {
     }
 }
 
+/// Longest message, characters: some repeat an expression that is as long as a grammar may be.
+const MAX_MESSAGE: usize = 400;
+
 /// llguidance's messages without the state that follows.
 pub(crate) fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().trim().to_owned()
+    let line = message.lines().next().unwrap_or_default().trim();
+    match line.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_owned(),
+    }
 }

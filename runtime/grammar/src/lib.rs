@@ -26,7 +26,7 @@
 //! # Ok(()) }
 //! ```
 
-mod after_token;
+mod after_reasoning;
 mod both;
 mod compiler;
 mod gbnf;
@@ -37,9 +37,9 @@ mod spec;
 mod token_rules;
 mod vocabulary;
 
-pub use after_token::AfterToken;
+pub use after_reasoning::AfterReasoning;
 pub use both::Both;
-pub use compiler::GrammarCompiler;
+pub use compiler::{GrammarCompiler, MAX_SPEC_BYTES, WHITESPACE};
 pub use grammar::Grammar;
 pub use spec::{GrammarError, GrammarSpec};
 pub use token_rules::TokenRules;

@@ -10,8 +10,8 @@ use trail_runtime::engine::{Constraint, ConstraintFault, Matcher};
 pub struct TokenRules {
     /// Tokens that may occur.
     pub allowed: TokenMask,
-    /// Sequences of tokens that may not occur, each of at least one token.
-    pub bad_words: Vec<Vec<u32>>,
+    /// Sequences of tokens that may not occur, each of at least one token. Shared by the answers.
+    pub bad_words: Arc<[Vec<u32>]>,
     /// Tokens before the answer may end.
     pub min_tokens: u32,
 }
@@ -20,7 +20,7 @@ impl TokenRules {
     /// No rule on a vocabulary of `vocab_size` tokens.
     pub fn none(vocab_size: usize) -> TokenRules {
         let allowed = TokenMask::all(vocab_size);
-        TokenRules { allowed, bad_words: Vec::new(), min_tokens: 0 }
+        TokenRules { allowed, bad_words: Arc::default(), min_tokens: 0 }
     }
 
     /// True if every token may come anywhere.
@@ -30,16 +30,15 @@ impl TokenRules {
     }
 }
 
-/// Shared by the answers of a request.
 impl Constraint for TokenRules {
     fn matcher(&self, ends: &[u32]) -> Box<dyn Matcher> {
-        let rules = Arc::new(self.clone());
+        let rules = self.clone();
         Box::new(RulesMatcher { rules, ends: ends.to_vec(), tokens: Vec::new() })
     }
 }
 
 struct RulesMatcher {
-    rules: Arc<TokenRules>,
+    rules: TokenRules,
     ends: Vec<u32>,
     tokens: Vec<u32>,
 }
@@ -55,9 +54,9 @@ impl Matcher for RulesMatcher {
     }
 
     fn mask(&mut self) -> Result<TokenMask, ConstraintFault> {
-        let TokenRules { allowed, bad_words, min_tokens } = &*self.rules;
+        let TokenRules { allowed, bad_words, min_tokens } = &self.rules;
         let mut mask = allowed.clone();
-        for word in bad_words {
+        for word in bad_words.iter() {
             let last = word.split_last().filter(|(_, before)| self.tokens.ends_with(before));
             last.into_iter().for_each(|(&last, _)| mask.forbid(last));
         }
@@ -65,7 +64,9 @@ impl Matcher for RulesMatcher {
             self.ends.iter().for_each(|&end| mask.forbid(end));
         }
         match mask.is_empty() {
-            true => Err(ConstraintFault("the rules on tokens leave none: relax one".into())),
+            true => {
+                Err(ConstraintFault::Refused("the rules on tokens leave none: relax one".into()))
+            }
             false => Ok(mask),
         }
     }
@@ -81,7 +82,7 @@ mod tests {
         assert!(rules.is_none());
         rules.allowed = TokenMask::none(40);
         [3, 4, 5, 39].into_iter().for_each(|id| rules.allowed.allow(id));
-        rules.bad_words = vec![vec![5], vec![3, 4, 3]];
+        rules.bad_words = [vec![5], vec![3, 4, 3]].into();
         rules.min_tokens = 3;
         assert!(!rules.is_none());
         let mut matcher = rules.matcher(&[39]);
@@ -94,7 +95,7 @@ mod tests {
         assert_eq!(allowed(Some(3)), [3, 4]);
         assert_eq!(allowed(Some(4)), [4]);
         assert_eq!(allowed(Some(4)), [3, 4, 39]);
-        rules.bad_words.extend([vec![3], vec![4], vec![39]]);
+        rules.bad_words = [3, 4, 5, 39].map(|id| vec![id]).into();
         assert!(rules.matcher(&[39]).mask().is_err());
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trail_grammar::{Both, GrammarCompiler, GrammarSpec, TokenRules};
+use trail_grammar::{AfterReasoning, Both, GrammarCompiler, GrammarSpec, TokenRules};
 use trail_platform::Rng;
 use trail_runtime::backend::TokenMask;
-use trail_runtime::engine::Constraint;
+use trail_runtime::engine::{Constraint, ConstraintFault};
 use trail_runtime::model::Model;
 use trail_runtime::text::Tokenizer;
 
@@ -262,7 +262,9 @@ fn deep_and_large_specifications_are_bounded() {
         doubling = json!({"anyOf": [doubling, {"type": "array", "items": doubling}]});
     }
     let many: Vec<String> = (0..17000).map(|at| format!("choice {at}")).collect();
-    let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
+    let deep = format!("{}a{}", "(".repeat(100_000), ")".repeat(100_000));
+    let rule = |at: usize| format!("r{at} ::= r{}\n", at + 1);
+    let rules: String = (0..12_000).map(rule).collect();
     for spec in [
         schema(chain, false),
         schema(nested, false),
@@ -274,6 +276,7 @@ fn deep_and_large_specifications_are_bounded() {
         GrammarSpec::Regex("((a{1,100}){1,100}){1,100}".into()),
         GrammarSpec::grammar(format!("start: {deep}")),
         GrammarSpec::grammar(format!("root ::= {deep}")),
+        GrammarSpec::grammar(format!("root ::= r0\n{rules}r12000 ::= \"x\"")),
         GrammarSpec::grammar("start: s\ns: \"a\" | s s | s s s".into()),
     ] {
         match bench.compiler.compile(&spec) {
@@ -283,4 +286,81 @@ fn deep_and_large_specifications_are_bounded() {
     }
     let error = bench.error(schema(json!({"$ref": "#"}), false));
     assert_eq!(error, "the JSON schema: it allows no answer");
+}
+
+/// A grammar whose texts have numbers of readings that grow with their square, and more.
+#[test]
+fn an_ambiguous_answer_fails_at_its_limit() {
+    let bench = bench();
+    let grammar = "start: a \"y\"\na: a a | b b | /[a-z]/\nb: a | a b | b a";
+    let grammar = bench.compiler.compile(&GrammarSpec::grammar(grammar.into())).unwrap();
+    let mut matcher = grammar.matcher(&bench.eos);
+    let letter = bench.tokenizer.encode_text("e", false).unwrap()[0];
+    let fault = (0..LIMIT).find_map(|_| {
+        let mask = matcher.mask().map(|mask| assert!(mask.allows(letter)));
+        mask.and_then(|()| matcher.accept(letter)).err()
+    });
+    let Some(ConstraintFault::Refused(why)) = fault else { panic!("{fault:?}") };
+    assert!(why.contains("Too many items"), "{why}");
+}
+
+/// Each state of this expression's lexer is a set of the last 19 letters.
+#[test]
+fn answers_after_an_exhausted_lexer_begin_with_a_new_one() {
+    let bench = bench();
+    let regex = GrammarSpec::Regex("(a|b)*a(a|b){18}c".into());
+    let grammar = bench.compiler.compile(&regex).unwrap();
+    let letters = ["a", "b"].map(|letter| bench.tokenizer.encode_text(letter, false).unwrap()[0]);
+    let mut random = Rng::new(1);
+    let mut exhaust = || {
+        let mut matcher = grammar.matcher(&bench.eos);
+        let mut next = || matcher.accept(letters[random.below(2) as usize]);
+        (0..200_000).find_map(|_| next().err())
+    };
+    for _ in 0..2 {
+        let Some(ConstraintFault::Refused(why)) = exhaust() else { panic!("it has no limit") };
+        assert!(why.contains("lexer error"), "{why}");
+        let mut matcher = grammar.matcher(&bench.eos);
+        let [a, b] = letters;
+        [a].into_iter().chain([b; 18]).for_each(|letter| matcher.accept(letter).unwrap());
+        let c = bench.tokenizer.encode_text("c", false).unwrap()[0];
+        assert!(matcher.mask().unwrap().allows(c));
+    }
+}
+
+#[test]
+fn a_form_is_that_of_what_follows_the_reasoning() {
+    let bench = bench();
+    let inner = bench.compiler.compile(&GrammarSpec::Regex("yes|no".into())).unwrap();
+    let encode = |text: &str| bench.tokenizer.encode_text(text, false).unwrap();
+    let (open, close, yes) = (encode("o")[0], encode("c")[0], encode("yes"));
+    let form =
+        |open| AfterReasoning { open, close, inner: inner.clone(), vocab_size: bench.vocab_size };
+    let is_allowed = |form: AfterReasoning, tokens: &[u32]| {
+        let (mut matcher, mut forced) = (form.matcher(&bench.eos), Vec::new());
+        tokens.iter().all(|&token| {
+            matcher.force(&mut forced).unwrap();
+            if !forced.is_empty() {
+                return forced.remove(0) == token;
+            }
+            matcher.mask().unwrap().allows(token) && matcher.accept(token).is_ok()
+        })
+    };
+    let end = bench.eos[0];
+    let thought = [7, open, 300, close];
+    let answer = [&yes[..], &[end]].concat();
+    let begun = [&thought[..], &answer].concat();
+    let opened = [&[open], &begun[..]].concat();
+    let twice = [&thought[..], &thought].concat();
+    for (start, tokens, expected) in [
+        (None, &begun[..], true),
+        (Some(open), &opened, true),
+        (Some(open), &answer, true),
+        (None, &[7, end], false),
+        (Some(open), &[open, end], false),
+        (Some(open), &thought, false),
+        (None, &twice, false),
+    ] {
+        assert_eq!(is_allowed(form(start), tokens), expected, "{start:?} {tokens:?}");
+    }
 }

@@ -64,15 +64,15 @@ impl ActiveRequest {
             + request.stop_tokens.capacity()
             + request.expected.capacity()
             + predictions;
-        size_of::<ActiveRequest>() + hashes + words * size_of::<u32>()
+        let scores = request.prompt.len() * score_words(request);
+        size_of::<ActiveRequest>() + hashes + words * size_of::<u32>() + scores * size_of::<u64>()
     }
 
     pub(super) fn new(
         mut request: Request,
         new: NewRequest,
         hashes: Option<SequenceHashes>,
-        constrained: Option<Arc<ConstrainedAnswer>>,
-        status: Arc<RequestStatus>,
+        (constrained, status): (Option<Arc<ConstrainedAnswer>>, Arc<RequestStatus>),
         permit: QueuePermit,
         events: EventSender,
     ) -> Self {
@@ -111,9 +111,7 @@ impl ActiveRequest {
         self.tokens.reserve_exact(tokens);
         let per_token = 1 + usize::from(predicts) + usize::from(self.request.sampling.top_logprobs);
         let answer = (tokens * per_token + SPARE_EVENTS).min(CHUNK_WORDS);
-        // The prompt's tokens have two words each.
-        let scored = self.request.sampling.prompt_logprobs.map(|top| 2 + usize::from(top));
-        self.events.reserve(scored.map_or(0, |words| self.prompt_len * words) + answer);
+        self.events.reserve(self.prompt_len * score_words(&self.request) + answer);
         if predicts {
             // One more than tokens: the prompt's.
             self.predictions.reserve_exact(tokens + 1);
@@ -180,4 +178,9 @@ impl ActiveRequest {
             .sum();
         (sum, self.predictions.len() as u64)
     }
+}
+
+/// Words that the events of a prompt's token take: two, and one for each of the most likely tokens.
+fn score_words(request: &Request) -> usize {
+    request.sampling.prompt_logprobs.map_or(0, |top| 2 + usize::from(top))
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use trail_platform::available_threads;
 use trail_scheduler::policies::Needs;
 use trail_scheduler::{LogHeader, LoggedScheduler, Preemption, SchedulerConfig, StepCost};
 
@@ -114,7 +113,7 @@ impl EngineConfig {
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
-        let mask_workers = MaskWorkers::new(max_requests, self.has_spare_core());
+        let mask_workers = MaskWorkers::new(max_requests);
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
@@ -164,12 +163,6 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
-    }
-
-    /// True if the forward pass leaves a core to other threads.
-    fn has_spare_core(&self) -> bool {
-        let is_cpu = self.device == ComputeDevice::Cpu;
-        !is_cpu || self.cpu.threads.is_some_and(|threads| threads < available_threads())
     }
 
     /// Keeps the sums of shared blocks for the probe; a device has them in its blocks.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::constraint::{ConstrainedAnswer, ConstraintFault};
 use super::event::Event;
 use super::event_channel::EventReceiver;
 use super::request_status::RequestStatus;
@@ -18,6 +19,7 @@ pub struct RequestHandle {
     pub(super) events: Mutex<EventReceiver>,
     pub(super) status: Arc<RequestStatus>,
     pub(super) queue: Arc<SubmitQueue>,
+    pub(super) constrained: Option<Arc<ConstrainedAnswer>>,
 }
 
 impl RequestHandle {
@@ -44,6 +46,11 @@ impl RequestHandle {
     /// Draft tokens that were accepted: part of the answer so far.
     pub fn accepted_tokens(&self) -> u32 {
         self.status.accepted_tokens()
+    }
+
+    /// The reason of [`FinishReason::Constraint`](super::FinishReason::Constraint).
+    pub fn constraint_fault(&self) -> Option<ConstraintFault> {
+        self.constrained.as_ref()?.fault()
     }
 
     /// Waits for the next event. After [`Event::Finished`] it returns `None`.

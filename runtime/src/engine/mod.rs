@@ -155,12 +155,11 @@ impl Engine {
         let is_known = |id: &&u32| (**id as usize) < self.admission.vocab_size;
         let known = request.expected.iter().take_while(is_known).count();
         request.expected.truncate(known);
-        let status_of = status.clone();
-        let active =
-            ActiveRequest::new(request, new, hashes, constrained, status_of, permit, sender);
+        let shared = (constrained.clone(), status.clone());
+        let active = ActiveRequest::new(request, new, hashes, shared, permit, sender);
         self.queue.submit(Box::new(active))?;
         let (events, queue) = (Mutex::new(events), self.queue.clone());
-        Ok(RequestHandle { id, initial_prediction, events, status, queue })
+        Ok(RequestHandle { id, initial_prediction, events, status, queue, constrained })
     }
 
     /// The answer to `request` under its constraint, if any.
@@ -175,7 +174,7 @@ impl Engine {
         ends.extend(&request.stop_tokens);
         let generated = &request.prompt[request.own_prompt().len()..];
         let answer = ConstrainedAnswer::new(&**constraint, &ends, generated);
-        answer.map(|answer| Some(Arc::new(answer))).map_err(|ConstraintFault(why)| fault(why))
+        answer.map(|answer| Some(Arc::new(answer))).map_err(|why| fault(why.to_string()))
     }
 
     /// True if [`Engine::submit`] takes milliseconds, for a prediction.

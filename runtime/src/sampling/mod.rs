@@ -99,12 +99,10 @@ impl Sampler {
                 let mut masked = std::mem::take(&mut self.masked);
                 mask.apply(logits, &mut masked);
                 let max = softmax::scan(&masked).max;
-                let (id, _) = self.choose(&mut masked, max, params, history, position);
+                let id = (max > f32::NEG_INFINITY)
+                    .then(|| self.choose(&mut masked, max, params, history, position).0);
                 self.masked = masked;
-                if max == f32::NEG_INFINITY {
-                    return Err(NonFiniteLogits);
-                }
-                (id, None)
+                (id.ok_or(NonFiniteLogits)?, None)
             }
         };
         let sum = weights_sum.unwrap_or_else(|| softmax::sum_exp(logits, max));

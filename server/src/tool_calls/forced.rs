@@ -1,6 +1,7 @@
 //! Calls that an answer must have (`tool_choice` `required`, or a tool's name): the grammar that
 //! every such answer follows.
 
+use trail_grammar::WHITESPACE;
 use trail_runtime::text::OrderedJson;
 
 use super::ToolFormat;
@@ -10,8 +11,7 @@ use crate::tools::{Tool, ToolChoice, Tools};
 /// The calls of `tools` that an answer must have, in `format`, as a grammar in llguidance's dialect
 /// of Lark; `None` if it need not have any.
 ///
-/// `thinks` if the answer begins in its reasoning,
-/// which then may be any text. `token` gives the id of a text that is a special token: a grammar's
+/// `token` gives the id of a text that is a special token: a grammar's
 /// strings do not match those.
 ///
 /// # Errors
@@ -20,7 +20,6 @@ use crate::tools::{Tool, ToolChoice, Tools};
 pub(crate) fn forced(
     format: ToolFormat,
     tools: &Tools,
-    thinks: bool,
     token: &dyn Fn(&str) -> Option<u32>,
 ) -> Result<Option<String>, String> {
     let Tools { list, choice, parallel } = tools;
@@ -35,7 +34,6 @@ pub(crate) fn forced(
         None => quoted(text),
     };
     let mut lark = Lark(String::new());
-    let thought = if thinks { "think space " } else { "" };
     let (open, separator, close) = match format {
         ToolFormat::Hermes => (String::new(), quoted("\n"), String::new()),
         ToolFormat::Llama3Json => (String::new(), quoted("; "), String::new()),
@@ -47,15 +45,7 @@ pub(crate) fn forced(
         ToolFormat::Text => return Err("calls of tools stay text on this server".into()),
     };
     let calls = if repeats { format!("call ({separator} call)*") } else { "call".to_owned() };
-    lark.rule("start", &format!("{thought}{open} {calls} {close}"));
-    if thinks {
-        // A string ends the text at its first place; a token does so anyway.
-        match token("</think>") {
-            Some(id) => lark.rule("think", &format!("/(.|\\n)*/ <[{id}]>")),
-            None => lark.rule("think[suffix=\"</think>\"]", "/(.|\\n)*/"),
-        }
-        lark.rule("space", "/\\s*/");
-    }
+    lark.rule("start", &format!("{open} {calls} {close}"));
     let names: Vec<String> = (0..tools.len()).map(|at| format!("call_{at}")).collect();
     lark.rule("call", &names.join(" | "));
     for (at, tool) in tools.iter().enumerate() {
@@ -97,13 +87,26 @@ pub(super) fn quoted(text: &str) -> String {
     OrderedJson::Text(text.to_owned()).to_string()
 }
 
-/// The arguments of `tool` as a schema within a grammar.
+/// The arguments of `tool` as a schema within a grammar, with the whitespace of other schemas.
 fn json(tool: &Tool) -> String {
-    format!("%json {}", tool.schema())
+    let mut schema = tool.schema();
+    if let OrderedJson::Object(members) = &mut schema {
+        let options = [("whitespace_pattern".to_owned(), OrderedJson::Text(WHITESPACE.into()))];
+        let options = OrderedJson::Object(options.into_iter().collect());
+        members.insert("x-guidance".to_owned(), options);
+    }
+    format!("%json {schema}")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use trail_grammar::{GrammarCompiler, GrammarSpec};
+    use trail_runtime::model::Model;
+    use trail_runtime::text::Tokenizer;
+
     use super::*;
 
     const TOOLS: &str = r##"[{"type": "function", "function": {"name": "get_weather", "parameters":
@@ -117,21 +120,29 @@ mod tests {
         Tools { list: serde_json::from_str(TOOLS).expect("tools"), choice, parallel: true }
     }
 
-    /// Each grammar as llguidance 1.9.1 has taken it, with calls in its format and with others.
+    fn compiler() -> GrammarCompiler {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/demo");
+        let config = Model::load(&path).expect("the bundled model").config;
+        let tokenizer = Tokenizer::load(&path, config.vocab_size).expect("its tokenizer");
+        GrammarCompiler::new(Arc::new(tokenizer), &config)
+    }
+
+    /// Each grammar of each format, by texts and by special tokens; all compile.
     #[test]
-    fn grammars_are_those_that_llguidance_has_validated() {
-        let mut found = String::new();
+    fn each_format_has_its_grammar() {
+        let (mut found, compiler) = (String::new(), compiler());
         let named = |name: &str| ToolChoice::Named(name.into());
-        let tokens = |text: &str| (text == "</think>" || text == "[TOOL_CALLS]").then_some(7u32);
+        let special = ["<tool_call>", "[TOOL_CALLS]"];
+        let tokens = |text: &str| special.contains(&text).then_some(7u32);
         for format in FORMATS {
-            for (choice, thinks) in
-                [(ToolChoice::Required, false), (named("f"), true), (named("get_weather"), false)]
-            {
+            for choice in [ToolChoice::Required, named("f")] {
                 let tools = tools(choice);
                 for token in [&|_: &str| None, &tokens as &dyn Fn(&str) -> Option<u32>] {
-                    let forced = forced(format, &tools, thinks, token).expect("a grammar");
+                    let forced = forced(format, &tools, token).expect("a grammar");
                     let lark = forced.expect("a forced call");
                     found.extend([&format!("== {format} {:?}\n", tools.choice), &*lark]);
+                    let compiled = compiler.compile(&GrammarSpec::Lark(lark));
+                    assert_eq!(compiled.err(), None, "{format} {:?}", tools.choice);
                 }
             }
         }
@@ -142,15 +153,15 @@ mod tests {
     #[test]
     fn other_choices_force_nothing_and_odd_parameters_are_named() {
         for choice in [ToolChoice::Auto, ToolChoice::None] {
-            let found = forced(ToolFormat::Hermes, &tools(choice), false, &|_| None);
+            let found = forced(ToolFormat::Hermes, &tools(choice), &|_| None);
             assert_eq!(found, Ok(None));
         }
         let text = r#"[{"type": "function", "function": {"name": "f", "parameters":
             {"type": "object", "properties": {"a-b": {}}}}}]"#;
         let list = serde_json::from_str(text).expect("tools");
         let odd = Tools { list, choice: ToolChoice::Required, parallel: false };
-        let error = forced(ToolFormat::Pythonic, &odd, false, &|_| None).expect_err("refused");
+        let error = forced(ToolFormat::Pythonic, &odd, &|_| None).expect_err("refused");
         assert_eq!(error, "the parameter 'a-b' of 'f' is no name in Python");
-        assert!(forced(ToolFormat::Text, &odd, false, &|_| None).is_err());
+        assert!(forced(ToolFormat::Text, &odd, &|_| None).is_err());
     }
 }

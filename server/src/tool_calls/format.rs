@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Cursor, Found, Place, hermes, llama3_json, mistral, pythonic};
+use crate::format_names;
 
 /// The form in which a model writes calls of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +74,7 @@ impl ToolFormat {
 
 impl fmt::Display for ToolFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(_, format)| format == self).map(|(name, _)| *name);
-        f.write_str(name.unwrap_or_default())
+        f.write_str(format_names::name(&NAMES, self))
     }
 }
 
@@ -82,10 +82,6 @@ impl FromStr for ToolFormat {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let format = NAMES.iter().find(|(known, _)| *known == name).map(|(_, format)| *format);
-        format.ok_or_else(|| {
-            let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("there is no such format: give one of {names}")
-        })
+        format_names::find(&NAMES, name)
     }
 }

@@ -11,13 +11,14 @@ use crate::backend::{Allowed, AllowedTokens, TokenMask};
 /// Forced tokens for which an answer reserves memory.
 const RESERVED_TOKENS: usize = 64;
 
-/// An answer and the tokens that may follow. Tokens are taken by the engine's thread; all else is
-/// computed by the thread that needs it first.
+/// An answer and the tokens that may follow. The engine's thread appends tokens, a worker computes
+/// the tokens that may follow, and the samplers wait for them.
 pub(in crate::engine) struct ConstrainedAnswer {
     known: Mutex<Known>,
-    /// Signalled when the token in `known` was accepted.
-    accepted: Condvar,
-    matching: Mutex<Matching>,
+    /// Signalled when a worker has changed `known`.
+    changed: Condvar,
+    /// Used by one worker at a time.
+    matcher: Mutex<Box<dyn Matcher>>,
     /// True while it is in a queue of the workers.
     is_queued: AtomicBool,
 }
@@ -30,15 +31,9 @@ struct Known {
     forced: VecDeque<u32>,
     /// The last token of the answer, which the matcher has not taken.
     pending: Option<u32>,
-    fault: Option<ConstraintFault>,
-}
-
-/// Locked while the matcher runs.
-struct Matching {
-    matcher: Box<dyn Matcher>,
     /// Tokens that may come after those that are forced; `None` until computed.
     mask: Option<Arc<TokenMask>>,
-    forced: Vec<u32>,
+    fault: Option<ConstraintFault>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,22 +48,29 @@ impl ConstrainedAnswer {
         ends: &[u32],
         tokens: &[u32],
     ) -> Result<ConstrainedAnswer, ConstraintFault> {
-        let mut matcher = constraint.matcher(ends);
-        let mut forced = Vec::with_capacity(RESERVED_TOKENS);
-        tokens.iter().try_for_each(|&token| matcher.accept(token))?;
-        matcher.force(&mut forced)?;
-        let mut queue = VecDeque::with_capacity(RESERVED_TOKENS);
-        queue.extend(forced.drain(..));
-        let known = Known { generated: tokens.len(), forced: queue, pending: None, fault: None };
-        let answer = ConstrainedAnswer {
-            known: Mutex::new(known),
-            accepted: Condvar::new(),
-            matching: Mutex::new(Matching { matcher, mask: None, forced }),
-            is_queued: AtomicBool::new(false),
+        let mut forced = Vec::new();
+        let (matcher, mask) = caught(|| {
+            let mut matcher = constraint.matcher(ends);
+            tokens.iter().try_for_each(|&token| matcher.accept(token))?;
+            matcher.force(&mut forced)?;
+            let mask = matcher.mask()?;
+            Ok((matcher, mask))
+        })?;
+        let mut queue = VecDeque::with_capacity(RESERVED_TOKENS.max(forced.len()));
+        queue.extend(forced);
+        let known = Known {
+            generated: tokens.len(),
+            forced: queue,
+            pending: None,
+            mask: Some(Arc::new(mask)),
+            fault: None,
         };
-        answer.compute_mask();
-        let fault = lock(&answer.known).fault.clone();
-        fault.map_or(Ok(answer), Err)
+        Ok(ConstrainedAnswer {
+            known: Mutex::new(known),
+            changed: Condvar::new(),
+            matcher: Mutex::new(matcher),
+            is_queued: AtomicBool::new(false),
+        })
     }
 
     /// Takes `token`, the next one of the answer. Returns true if the answer is to enter a queue of
@@ -79,7 +81,7 @@ impl ConstrainedAnswer {
         if known.forced.pop_front().is_some() {
             return false;
         }
-        known.pending = Some(token);
+        (known.pending, known.mask) = (Some(token), None);
         drop(known);
         !self.is_queued.swap(true, Ordering::AcqRel)
     }
@@ -91,52 +93,58 @@ impl ConstrainedAnswer {
 
     /// Lets the matcher take the token that is pending, if any, and those that it forces.
     pub(super) fn accept(&self) {
-        let mut matching = lock(&self.matching);
+        let mut matcher = lock(&self.matcher);
         let Some(token) = lock(&self.known).pending else { return };
-        let Matching { matcher, mask, forced } = &mut *matching;
-        *mask = None;
-        forced.clear();
+        let mut forced = Vec::new();
         let result = caught(|| {
             matcher.accept(token)?;
-            matcher.force(forced)
+            matcher.force(&mut forced)
         });
         let mut known = lock(&self.known);
-        known.forced.extend(forced.drain(..));
+        known.forced.extend(forced);
         known.pending = None;
         known.fault = known.fault.take().or(result.err());
-        self.accepted.notify_all();
+        self.changed.notify_all();
     }
 
     /// Computes the mask, unless it is there.
     pub(super) fn compute_mask(&self) {
-        self.mask();
+        let mut matcher = lock(&self.matcher);
+        let known = lock(&self.known);
+        if known.mask.is_some() || known.fault.is_some() {
+            return;
+        }
+        drop(known);
+        let mask = caught(|| matcher.mask());
+        let mut known = lock(&self.known);
+        match mask {
+            Ok(mask) => known.mask = Some(Arc::new(mask)),
+            Err(fault) => known.fault = Some(fault),
+        }
+        self.changed.notify_all();
     }
 
-    /// The mask of the tokens after the forced ones; `None` after a fault.
-    fn mask(&self) -> Option<Arc<TokenMask>> {
-        let mut matching = lock(&self.matching);
-        if matching.mask.is_none() && lock(&self.known).fault.is_none() {
-            match caught(|| matching.matcher.mask()) {
-                Ok(mask) => matching.mask = Some(Arc::new(mask)),
-                Err(fault) => lock(&self.known).fault = Some(fault),
-            }
-        }
-        matching.mask.clone()
+    /// Waits until `is_known`.
+    fn wait(&self, is_known: impl Fn(&Known) -> bool) -> MutexGuard<'_, Known> {
+        let known = self.changed.wait_while(lock(&self.known), |known| !is_known(known));
+        known.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends up to `max` tokens that must come next to `tokens`, which has room; returns their
     /// number. Waits until the last token was accepted.
     pub(in crate::engine) fn append_forced(&self, max: usize, tokens: &mut Vec<u32>) -> usize {
-        let mut known = lock(&self.known);
-        while known.pending.is_some() {
-            known = self.accepted.wait(known).unwrap_or_else(PoisonError::into_inner);
-        }
+        let known = self.wait(|known| known.pending.is_none());
         let before = tokens.len();
         tokens.extend(known.forced.iter().take(max));
         tokens.len() - before
     }
 
-    /// True if the matcher failed: the answer must end.
+    /// The reason for which the answer must end, if it must.
+    pub(in crate::engine) fn fault(&self) -> Option<ConstraintFault> {
+        lock(&self.known).fault.clone()
+    }
+
+    /// True if the answer must end.
     pub(in crate::engine) fn is_faulty(&self) -> bool {
         lock(&self.known).fault.is_some()
     }
@@ -144,20 +152,24 @@ impl ConstrainedAnswer {
 
 impl AllowedTokens for ConstrainedAnswer {
     fn after(&self, generated: usize) -> Allowed {
-        self.accept();
-        let known = lock(&self.known);
-        // The answer that is faulty ends: its token is not sent.
-        let at = generated.saturating_sub(known.generated);
-        if let Some(&token) = known.forced.get(at) {
-            return Allowed::Only(token);
+        let forced =
+            |known: &Known| known.forced.get(generated.saturating_sub(known.generated)).copied();
+        let is_known = |known: &Known| {
+            let is_accepted = known.pending.is_none();
+            known.fault.is_some()
+                || is_accepted && (forced(known).is_some() || known.mask.is_some())
+        };
+        let known = self.wait(is_known);
+        match (&known.fault, forced(&known), &known.mask) {
+            // The answer ends: its token is not sent.
+            (Some(_), ..) | (None, None, None) => Allowed::Any,
+            (None, Some(token), _) => Allowed::Only(token),
+            (None, None, Some(mask)) => Allowed::Mask(mask.clone()),
         }
-        drop(known);
-        self.mask().map_or(Allowed::Any, Allowed::Mask)
     }
 }
 
 /// Runs a matcher; its panic is a fault.
 fn caught<T>(run: impl FnOnce() -> Result<T, ConstraintFault>) -> Result<T, ConstraintFault> {
-    catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|_| Err(ConstraintFault("the matcher panicked".into())))
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(ConstraintFault::Panicked))
 }

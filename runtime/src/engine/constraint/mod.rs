@@ -1,10 +1,9 @@
 //! Constraints on the tokens of an answer: a grammar, a JSON schema, forbidden words.
 //!
 //! A [`Constraint`] is made once and shared; each request that has it follows its own answer with a
-//! [`Matcher`]. Matchers run on threads of their own ([`MaskWorkers`]) while the step computes, and
-//! on those of the sampler where a mask is not ready. The engine's thread, which allocates nothing,
-//! waits only for the tokens that are forced, before it plans a step; with a device it samples for,
-//! too, and computes masks that are not ready when it launches a step.
+//! [`Matcher`]. Matchers run on threads of their own ([`MaskWorkers`]) while the step computes; a
+//! sampler waits for a mask that is not ready, and the engine's thread, which allocates nothing, for
+//! the tokens that are forced, before it plans a step.
 //!
 //! Where one token alone may follow, it and those after it are known before they are sampled: they
 //! are computed in one step, as draft tokens that cannot be wrong
@@ -15,6 +14,8 @@ mod workers;
 
 pub(super) use answer::ConstrainedAnswer;
 pub(super) use workers::MaskWorkers;
+
+use std::fmt;
 
 use crate::backend::TokenMask;
 
@@ -39,6 +40,22 @@ pub trait Matcher: Send {
     fn mask(&mut self) -> Result<TokenMask, ConstraintFault>;
 }
 
-/// A constraint went beyond its limits, or allows no token: the answer ends. The text says why.
+/// The reason for which a constrained answer ends before it is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConstraintFault(pub String);
+pub enum ConstraintFault {
+    /// The constraint allows no token, or is beyond its limits: one line.
+    Refused(String),
+    /// The matcher panicked: a defect.
+    Panicked,
+}
+
+impl fmt::Display for ConstraintFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConstraintFault::Refused(why) => f.write_str(why),
+            ConstraintFault::Panicked => f.write_str("the matcher of a constraint panicked"),
+        }
+    }
+}
+
+impl std::error::Error for ConstraintFault {}

@@ -20,8 +20,6 @@ pub(in crate::engine) struct MaskWorkers {
 struct Jobs {
     queues: Mutex<Queues>,
     ready: Condvar,
-    /// False: masks are left to the samplers, as the forward pass has all cores.
-    computes_masks: bool,
 }
 
 /// An answer is in one of the queues at the most.
@@ -34,14 +32,11 @@ struct Queues {
 }
 
 impl MaskWorkers {
-    /// Workers for at most `requests` requests. `has_core`: the forward pass leaves a core. Without
-    /// one, a thread that computes masks would hold up those of the forward pass, which wait for
-    /// each other.
-    pub(in crate::engine) fn new(requests: usize, has_core: bool) -> Arc<MaskWorkers> {
+    /// Workers for at most `requests` requests.
+    pub(in crate::engine) fn new(requests: usize) -> Arc<MaskWorkers> {
         let queue = || VecDeque::with_capacity(requests);
         let queues = Queues { accept: queue(), mask: queue(), is_stopped: false };
-        let (queues, ready) = (Mutex::new(queues), Condvar::new());
-        let jobs = Jobs { queues, ready, computes_masks: has_core };
+        let jobs = Jobs { queues: Mutex::new(queues), ready: Condvar::new() };
         Arc::new(MaskWorkers { jobs: Arc::new(jobs), threads: Mutex::default() })
     }
 
@@ -90,18 +85,12 @@ impl Jobs {
         while !queues.is_stopped {
             if let Some(answer) = queues.accept.pop_front() {
                 drop(queues);
-                if !self.computes_masks {
-                    // First, as a token that comes from now on is not seen here.
-                    answer.leave_queue();
-                }
                 answer.accept();
                 queues = self.lock();
-                if self.computes_masks {
-                    queues.mask.push_back(answer);
-                }
+                queues.mask.push_back(answer);
             } else if let Some(answer) = queues.mask.pop_front() {
                 drop(queues);
-                // As above.
+                // First, as a token that comes from now on is not seen here.
                 answer.leave_queue();
                 answer.accept();
                 answer.compute_mask();

@@ -64,7 +64,7 @@ impl Matcher for RuleMatcher {
         match self.rule.fails {
             Some((after, panics)) if self.tokens.len() == after => {
                 assert!(!panics, "a planned panic");
-                Err(ConstraintFault("planned".into()))
+                Err(ConstraintFault::Refused("planned".into()))
             }
             _ => Ok(()),
         }
@@ -239,7 +239,12 @@ fn a_faulty_matcher_ends_its_answer_alone() {
         engine.submit(request).unwrap()
     };
     let handles = [Some((7, false)), None, Some((8, true))].map(request);
-    let [failed, right, panicked] = handles.map(answer);
+    let [failed, right, panicked] = handles.map(|handle| {
+        let answer = answer(&handle);
+        (answer.0, answer.1, handle.constraint_fault())
+    });
+    assert_eq!(failed.2, Some(ConstraintFault::Refused("planned".into())));
+    assert_eq!((right.2, panicked.2), (None, Some(ConstraintFault::Panicked)));
     assert_eq!((failed.0.len(), failed.1), (7, FinishReason::Constraint));
     assert_eq!((right.0.len(), right.1), (26, FinishReason::Stop));
     assert_eq!((panicked.0.len(), panicked.1), (8, FinishReason::Constraint));

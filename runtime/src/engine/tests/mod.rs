@@ -16,6 +16,7 @@ mod stepped;
 mod trust;
 mod two_layers;
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,8 @@ fn requests() -> impl Iterator<Item = Request> {
 /// Longest wait for an event, or for an engine to empty: what comes later hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn answer(handle: RequestHandle) -> (Vec<u32>, FinishReason) {
+fn answer(handle: impl Borrow<RequestHandle>) -> (Vec<u32>, FinishReason) {
+    let handle = handle.borrow();
     let mut tokens = Vec::new();
     while let Some(event) = handle.recv_timeout(LIMIT) {
         match event {

@@ -6,12 +6,12 @@ use trail_cli::random;
 use trail_runtime::text::Tokenizer;
 
 use crate::delta::Delta;
-use crate::reasoning::{CLOSE, ReasoningFormat, ReasoningParser};
+use crate::reasoning::{CLOSE, OPEN, ReasoningFormat, ReasoningParser};
 use crate::tool_calls::{Part, ToolFormat, ToolParser};
 
 /// The parts that an answer may have beside content.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AnswerForm {
+pub(crate) struct AnswerParts {
     /// Reasoning, by the end of the prompt.
     pub reasoning: Option<(ReasoningFormat, ReasoningParser)>,
     /// Calls of tools.
@@ -28,7 +28,7 @@ pub(crate) struct ToolForm {
     pub only_first: bool,
 }
 
-impl AnswerForm {
+impl AnswerParts {
     /// Ids of the special tokens that delimit parts.
     pub(crate) fn tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let reasoning = self.reasoning.iter().flat_map(|(format, _)| format.tokens());
@@ -36,11 +36,22 @@ impl AnswerForm {
         reasoning.chain(calls).filter_map(|token| tokenizer.token_id(token)).collect()
     }
 
-    /// The token behind which an answer that begins in its reasoning has its content; `None` for
-    /// other answers, and where the tokenizer has no such token.
-    pub(crate) fn end_of_reasoning(&self, tokenizer: &Tokenizer) -> Option<u32> {
+    /// The tokens that open and close the reasoning of an answer: the first is `None` for an answer
+    /// that begins in it. `None` for answers without, and where the tokenizer has no such tokens.
+    pub(crate) fn reasoning_tokens(&self, tokenizer: &Tokenizer) -> Option<(Option<u32>, u32)> {
         let (_, parser) = self.reasoning.as_ref()?;
-        parser.is_reasoning().then(|| tokenizer.token_id(CLOSE)).flatten()
+        let close = tokenizer.token_id(CLOSE)?;
+        match parser.is_reasoning() {
+            true => Some((None, close)),
+            false => Some((Some(tokenizer.token_id(OPEN)?), close)),
+        }
+    }
+
+    /// The parts of an answer that must follow a grammar: text is found to be reasoning by its
+    /// tokens alone, as the grammar is that of what follows.
+    pub(crate) fn under_a_grammar(self, tokenizer: &Tokenizer) -> AnswerParts {
+        let reasoning = self.reasoning_tokens(tokenizer).and(self.reasoning);
+        AnswerParts { reasoning, ..self }
     }
 
     /// A parser of an answer; `None` for one of content alone.
@@ -156,7 +167,7 @@ pub(crate) fn parts(
     deltas: &[&str],
 ) -> [String; 3] {
     let names = ["f", "add"].map(str::to_owned).into();
-    let form = AnswerForm {
+    let form = AnswerParts {
         reasoning: reasoning.parser("").map(|parser| (reasoning, parser)),
         tools: Some(ToolForm { format, names, only_first: false }),
     };
