@@ -14,7 +14,7 @@ use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_grammar::{GrammarCompiler, GrammarSpec};
 use trail_runtime::engine::{Constraint, Engine, PolicyKind, Request, SamplingParams};
 
-use crate::answers::answer;
+use crate::answers::{Answers, answer};
 use crate::report::{Column, Group};
 
 /// Options of `bench structured`.
@@ -93,9 +93,6 @@ fn order() -> Value {
         "additionalProperties": false})
 }
 
-/// The tokens of each answer, and the seconds of all.
-type Answers = (Vec<Vec<u32>>, f64);
-
 pub fn run(args: &StructuredArgs, model: &ModelArgs, engine: &EngineArgs) -> Result<Value, Error> {
     let setup = Setup::load(model)?;
     let compiler = GrammarCompiler::new(setup.tokenizer()?, &setup.model.config);
@@ -122,13 +119,15 @@ pub fn run(args: &StructuredArgs, model: &ModelArgs, engine: &EngineArgs) -> Res
     Ok(json!({ "model": setup.name, "threads": engine.threads(), "rows": rows }))
 }
 
-/// Seconds and tokens of all rounds.
+/// Seconds and tokens of all rounds, without prefill.
 #[derive(Default)]
 struct Sums {
     free_s: f64,
     free_tokens: usize,
     s: f64,
     tokens: usize,
+    /// Tokens with those of the prefill's time.
+    all_tokens: usize,
     steps: u64,
     forced: u64,
 }
@@ -143,11 +142,11 @@ struct Round {
 
 impl Sums {
     fn add(&mut self, round: &Round) {
-        let count = |answers: &Answers| answers.0.iter().map(Vec::len).sum::<usize>();
-        self.free_s += round.free.1;
-        self.free_tokens += count(&round.free);
-        self.s += round.constrained.1;
-        self.tokens += count(&round.constrained);
+        self.free_s += round.free.decode_s;
+        self.free_tokens += round.free.decoded;
+        self.s += round.constrained.decode_s;
+        self.tokens += round.constrained.decoded;
+        self.all_tokens += round.constrained.tokens.iter().map(Vec::len).sum::<usize>();
         self.steps += round.steps;
         self.forced += round.forced;
     }
@@ -156,14 +155,15 @@ impl Sums {
         let [free, constrained] = [(self.free_tokens, self.free_s), (self.tokens, self.s)]
             .map(|(tokens, seconds)| tokens as f64 / seconds);
         let free_s = self.tokens as f64 / free;
+        let share = self.tokens as f64 / self.all_tokens as f64;
         json!({
             "batch": batch,
             "kind": kind,
             "free": free,
             "constrained": constrained,
             "ratio": constrained / free,
-            "added_ms": (self.s - free_s) / self.steps as f64 * 1e3,
-            "forced_share": self.forced as f64 / self.tokens as f64,
+            "added_ms": (self.s - free_s) / (self.steps as f64 * share) * 1e3,
+            "forced_share": self.forced as f64 / self.all_tokens as f64,
         })
     }
 }
@@ -191,11 +191,11 @@ fn measure(
     let before = engine.stats();
     let constrained = answer(engine, (0..batch as usize).map(constrained))?;
     let after = engine.stats();
-    let lengths: Vec<u32> = constrained.0.iter().map(|tokens| tokens.len() as u32).collect();
+    let lengths: Vec<u32> = constrained.tokens.iter().map(|tokens| tokens.len() as u32).collect();
     let free = answer(engine, (0..batch as usize).map(|at| request(at, Some(lengths[at]))))?;
     let free_alike = (0..batch as usize).filter(|&at| !kind.constrains(at));
     for at in free_alike {
-        if free.0[at] != constrained.0[at] {
+        if free.tokens[at] != constrained.tokens[at] {
             return Err(Error::failed(
                 "a free answer differs beside constrained ones: this is a defect of trail-rt, \
                  please report it",

@@ -181,7 +181,7 @@ pub(crate) fn of_schema(
     compact: bool,
 ) -> Result<GrammarSpec, ApiError> {
     let fault = |why: &str| ApiError::invalid_field(field, format!("'{field}': {why}"));
-    // What is larger is not even parsed.
+    // A larger one is not even parsed.
     if raw.get().len() > MAX_SPEC_BYTES {
         let limit = MAX_SPEC_BYTES >> 10;
         return Err(fault(&format!("the schema is larger than {limit} KiB: make it smaller")));

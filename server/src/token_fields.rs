@@ -13,7 +13,7 @@ use crate::number::{Count, Real};
 
 /// Most entries of a list of words or biases.
 const MAX_ENTRIES: usize = MAX_LOGIT_BIAS;
-/// Longest list of words, bytes: each is tokenized twice, and compared with the answer in each step.
+/// Longest list of words, bytes: each is tokenized twice, and sought in each step.
 const MAX_WORDS_BYTES: usize = 64 << 10;
 
 /// Rules on tokens, as a request gives them.

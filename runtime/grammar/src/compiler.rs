@@ -122,7 +122,7 @@ impl GrammarCompiler {
         };
         let start = factory.create_parser(top_level(spec)?).and_then(|mut start| {
             start.start_without_prompt();
-            // The first mask finds a grammar without an answer, and warms the lexer for all answers.
+            // The first mask finds a grammar without an answer, and warms the lexer of all.
             start.compute_mask().map(|_| start)
         });
         match start {

@@ -1,9 +1,9 @@
 //! Constraints on the tokens of an answer: a grammar, a JSON schema, forbidden words.
 //!
 //! A [`Constraint`] is made once and shared; each request that has it follows its own answer with a
-//! [`Matcher`]. Matchers run on threads of their own ([`MaskWorkers`]) while the step computes; a
-//! sampler waits for a mask that is not ready, and the engine's thread, which allocates nothing, for
-//! the tokens that are forced, before it plans a step.
+//! [`Matcher`]. Matchers run on threads of their own ([`MaskWorkers`]) while the step computes. A
+//! sampler waits for a mask that is not ready; the engine's thread, which allocates nothing, waits
+//! for the tokens that are forced before it plans a step.
 //!
 //! Where one token alone may follow, it and those after it are known before they are sampled: they
 //! are computed in one step, as draft tokens that cannot be wrong
