@@ -12,8 +12,8 @@ pub(crate) const MAX_LEXER_STATES: usize = 65_536;
 
 /// A compiled [`GrammarSpec`](crate::GrammarSpec), for the vocabulary of one model.
 ///
-/// Its answers share a lexer, whose states are slow to make. One that has failed, or has half of the
-/// states that it may have, is left to the answers that use it: later ones begin with a new one.
+/// Its answers share a lexer, whose states are slow to make. A lexer that has failed, or has half
+/// of the states that it may have, is left to the answers that use it: later ones begin anew.
 pub struct Grammar {
     /// The parser at the beginning, with a lexer that no answer uses.
     start: TokenParser,
