@@ -13,7 +13,7 @@ pub(crate) const MAX_LEXER_STATES: usize = 65_536;
 /// A compiled [`GrammarSpec`](crate::GrammarSpec), for the vocabulary of one model.
 ///
 /// Its answers share a lexer, whose states are slow to make. A lexer that has failed, or has half
-/// of the states that it may have, is left to the answers that use it: later ones begin anew.
+/// of the states that it may have, is left to the answers that use it, and another is begun.
 pub struct Grammar {
     /// The parser at the beginning, with a lexer that no answer uses.
     start: TokenParser,
