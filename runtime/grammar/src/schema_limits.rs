@@ -43,8 +43,10 @@ fn check_below(value: &Value, path: &mut String) -> Result<(), GrammarError> {
         }
         Value::Object(members) => {
             members.iter().try_for_each(|(name, value)| below(name, value))?;
-            let refuse =
-                |why: String| Err(GrammarError(format!("the JSON schema: {why} (at {path})")));
+            let refuse = |why: String| {
+                let place = if path.is_empty() { "the top" } else { path };
+                Err(GrammarError(format!("the JSON schema: {why} (at {place})")))
+            };
             if let Some(Value::Number(number)) = members.get("multipleOf")
                 && !is_small(&number.to_string())
             {
