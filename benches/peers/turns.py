@@ -2,10 +2,10 @@
 
     python3 turns.py --rounds 3 --turns 6 trail=http://127.0.0.1:8001 llama=http://127.0.0.1:8002
 
-Each round is a new conversation of the same texts on every server, one server after the other: a
-Each round is a new conversation of the same texts on every server, one after the other: a
-turn the median over the rounds of the seconds to the first token, and the share of cached tokens
-where the server says it.
+Each round is a new conversation of the same texts on every server, one after the other: a first
+user message of about --history tokens, then short ones. Prints one JSON object: per server and turn
+the median over the rounds of the seconds to the first token, and the cached tokens where the server
+says their number.
 """
 
 import argparse

@@ -367,8 +367,8 @@ fn a_form_begins_behind_the_reasoning() {
     assert_eq!(streamed(&server, &asked).0, message);
     let mut forced = body(1);
     forced["max_tokens"] = 200.into();
-    forced["tool_choice"] = "required".into();
-    let choice = &server.post(CHATS, &forced)["choices"][0];
-    assert_eq!(choice["message"]["reasoning_content"], "Hm, well.");
-    assert!(choice["message"]["tool_calls"][0]["function"]["name"].is_string(), "{choice}");
+    forced["tool_choice"] = json!({ "type": "function", "function": { "name": "add" } });
+    let message = &server.post(CHATS, &forced)["choices"][0]["message"];
+    assert_eq!(message["reasoning_content"], "Hm, well.");
+    assert_eq!(message["tool_calls"][0]["function"]["name"], "add", "{message}");
 }
