@@ -52,6 +52,7 @@ impl RowTimes {
     /// beyond the largest measured as that one, so that it is tried. `None` before any was
     /// measured.
     pub(super) fn ns(&self, rows: usize) -> Option<f32> {
+        let rows = rows.min(MAX_ROWS);
         let below = (1..=rows).rev().find(|&at| self.mean_ns[at] > 0.0);
         let above = (rows..=MAX_ROWS).find(|&at| self.mean_ns[at] > 0.0);
         match (below, above) {
@@ -72,7 +73,7 @@ impl RowTimes {
         outcome: impl Fn(usize) -> Outcome,
     ) -> Choice {
         let none = Choice::default();
-        let Some(step_ns) = self.ns(step.rows.min(MAX_ROWS)) else { return none };
+        let Some(step_ns) = self.ns(step.rows) else { return none };
         let plain_ns = step_ns + step.ns;
         let (mut best, mut best_rate) = (none, RowTimes::LEAST_GAIN * step.tokens / plain_ns);
         for count in 1..=max {
@@ -91,7 +92,7 @@ impl RowTimes {
     /// True if steps like `more`, with a gap before them, yield more per time than those like
     /// `step` without.
     pub(super) fn pays(&self, step: Outcome, more: Outcome) -> bool {
-        let ns = |of: Outcome| self.ns(of.rows.min(MAX_ROWS));
+        let ns = |of: Outcome| self.ns(of.rows);
         ns(step).zip(ns(more)).is_some_and(|(ns, with_ns)| {
             more.tokens / (with_ns + self.gap_ns) > RowTimes::LEAST_GAIN * step.tokens / ns
         })
@@ -190,6 +191,19 @@ mod tests {
         let outcome = |count| Outcome { rows: count, tokens: count as f32, ns: 0.0 };
         let choice = times.choose(Outcome { rows: 1, tokens: 1.0, ns: 0.0 }, 1, outcome);
         assert_eq!((choice.count, choice.saved_ns), (1, 5e5));
+    }
+
+    /// A step of hundreds of requests has more rows than times are kept for.
+    #[test]
+    fn a_step_beyond_the_kept_times_takes_no_draft() {
+        let times = times(|_| 1e6);
+        for rows in [MAX_ROWS - 1, MAX_ROWS, MAX_ROWS + 1, 500] {
+            let step = Outcome { rows, tokens: rows as f32, ns: 0.0 };
+            let outcome = |count| Outcome { rows: count, tokens: count as f32, ns: 0.0 };
+            let count = times.choose(step, 8, outcome).count;
+            assert!(rows + count <= MAX_ROWS.max(rows), "{rows}: {count}");
+            assert!(!times.pays(step, Outcome { rows: rows + 1, ..step }));
+        }
     }
 
     #[test]
