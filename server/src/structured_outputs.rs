@@ -48,7 +48,7 @@ pub(crate) struct ResponseFormat {
     /// Beside the schema in the Responses API.
     name: Option<String>,
     /// Not read beside the type `text`.
-    #[schema(value_type = Value)]
+    #[schema(value_type = Option<Value>)]
     schema: Option<Schema>,
 }
 
@@ -66,7 +66,7 @@ enum FormatKind {
 #[serde(expecting = "an object with a schema")]
 struct NamedSchema {
     /// Not read beside the type `text`.
-    #[schema(value_type = Value)]
+    #[schema(value_type = Option<Value>)]
     schema: Option<Schema>,
 }
 
