@@ -18,7 +18,7 @@ use crate::{
     scrape, state, tokenize,
 };
 
-/// What stands before a route.
+/// Checks before a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     /// A key, where the server has some; refused while it drains.
@@ -53,9 +53,9 @@ pub(crate) struct Route {
     pub method: &'static str,
     /// Path in the router's form.
     pub path: &'static str,
-    /// What stands before it.
+    /// Checks before it.
     pub guard: Guard,
-    /// What it is for.
+    /// Purpose.
     pub summary: &'static str,
     /// Schema of the request's body, if it has one.
     pub request: Option<Schema>,

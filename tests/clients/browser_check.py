@@ -3,7 +3,7 @@
     python3 tests/clients/browser_check.py target/release/trail-rt     # needs `chromium`
 
 Pages of `--cors-origin` list models, stream a chat with a key and read an error; pages of other
-origins, one of them on the server's own host, read nothing. Prints a line a check; exit code 1 if
+origins, one on the server's own host, read nothing. Prints a line a check; exit code 1 if
 one fails. Standard library only.
 """
 
@@ -67,7 +67,7 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
 
 def visit(origin: str, pages: http.server.ThreadingHTTPServer) -> dict:
-    """What a page of `origin` finds."""
+    """Results of a page of `origin`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # The sandbox does not start for root, as in a container.
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []

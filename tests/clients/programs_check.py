@@ -7,8 +7,9 @@ FOLDER has an environment of Python for each, as their dependencies exclude each
 there is skipped with a line.
 
 aider is asked for an edit in one shot where the context has room for its prompt; if the answer is
-one depends on the model, and is printed. aiperf sends 1.2 times the requests that the server completes; none
-may fail but by 429. Prints a line a check, or what went wrong; exit code 1 if something did.
+one depends on the model, and is printed. aiperf sends 1.2 times the requests that the server
+completes; none may fail but by 429. Prints a line a check, or what went wrong; exit code 1 if
+something did.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def program(name: str) -> str:
 
 
 def run(*command: str, folder: str | None = None, **variables: str) -> str:
-    """What `command` prints; an error with its end if it fails."""
+    """Output of `command`; an error with its end if it fails."""
     environment = os.environ | {"OPENAI_API_KEY": "none", "TERM": "dumb"} | variables
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder,
                            stdin=subprocess.DEVNULL, timeout=600)
