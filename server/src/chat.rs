@@ -8,18 +8,19 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trail_runtime::text::ChatOptions;
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::answer_parts::CallPiece;
 use crate::body::{Admitted, Body};
-use crate::chat_message::{Message, Part, joined};
+use crate::chat_message::{Message, Text, joined};
 use crate::conversation::Conversation;
 use crate::delta::Delta;
-use crate::envelope::{SharedPrompt, Usage};
+use crate::envelope::{Envelope, SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::logprobs;
 use crate::number::TopLogprobs;
-use crate::one_or_many::OneOrMany;
+use crate::openapi::Schemas;
 use crate::options::Options;
 use crate::prompts::Prompts;
 use crate::reply::{Endpoint, reply};
@@ -28,8 +29,9 @@ use crate::template_fields::TemplateFields;
 use crate::tools::{Tool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Fields {
+    #[schema(min_items = 1)]
     messages: Vec<Message>,
     logprobs: Option<bool>,
     top_logprobs: Option<TopLogprobs>,
@@ -43,15 +45,15 @@ struct Fields {
 }
 
 /// OpenAI's predicted output: a text that the answer is expected to repeat in part.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a type and a content")]
 struct Predicted {
     #[serde(rename = "type")]
     _kind: PredictedKind,
-    content: OneOrMany<Part>,
+    content: Text,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum PredictedKind {
     Content,
@@ -66,6 +68,19 @@ fn read(body: &Body) -> Result<(Fields, TemplateFields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
     body.check_integers()?;
     Ok((body.read()?, body.read()?, Options::read(body)?))
+}
+
+/// The schema of a request.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let mut parts = vec![schemas.fields::<Fields>(), schemas.fields::<TemplateFields>()];
+    parts.extend(Options::schemas_read(schemas));
+    schemas.request("ChatRequest", parts, &[])
+}
+
+/// The schema of a whole answer.
+pub(crate) fn response(schemas: &mut Schemas) -> Value {
+    schemas.of::<ChatChoice>();
+    schemas.named::<Envelope<ChatChoice>>("ChatResponse")
 }
 
 /// Reads a request as the handler does, for the fuzz target.
@@ -143,11 +158,13 @@ impl Fields {
 /// Response objects of this endpoint.
 struct Chat;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ChatChoice {
     index: usize,
     message: Turn,
+    #[schema(required)]
     logprobs: Option<Value>,
+    #[schema(required)]
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_ids: Option<Vec<u32>>,
@@ -164,13 +181,15 @@ struct ChatPiece {
 }
 
 /// An assistant message, or a delta of one.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChatAnswer)]
 struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "String::is_empty")]
     reasoning_content: String,
     /// Null beside calls alone.
+    #[schema(required)]
     content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall>,
@@ -187,7 +206,7 @@ impl Turn {
 }
 
 /// A call of a tool, or a piece of one.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ToolCall {
     /// Of a piece.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,7 +218,8 @@ struct ToolCall {
     function: Function,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = CalledFunction)]
 struct Function {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,

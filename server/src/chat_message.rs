@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use trail_runtime::text::{CallForm, ChatMessage, OrderedJson, OrderedMembers};
+use utoipa::ToSchema;
 
 use crate::one_or_many::OneOrMany;
 use crate::past_call::PastCall;
@@ -9,22 +10,26 @@ use crate::unsupported::{Neutral, is_neutral};
 
 /// A message. Fields that its template could write, and that are not supported, must ask for
 /// nothing.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a role and a content")]
 pub(crate) struct Message {
     role: String,
-    content: Option<OneOrMany<Part>>,
+    content: Option<Text>,
     name: Option<String>,
     tool_call_id: Option<String>,
     tool_calls: Option<Vec<PastCall>>,
     #[serde(default, rename = "function_call", deserialize_with = "nothing")]
+    #[schema(ignore)]
     _function_call: (),
     #[serde(default, rename = "audio", deserialize_with = "nothing")]
+    #[schema(ignore)]
     _audio: (),
     #[serde(default, rename = "refusal", deserialize_with = "nothing")]
+    #[schema(ignore)]
     _refusal: (),
     /// Further fields that a template may read, such as `reasoning_content`.
     #[serde(flatten)]
+    #[schema(ignore)]
     other: OrderedMembers,
 }
 
@@ -35,9 +40,13 @@ fn nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     }
 }
 
+/// A text, or its parts.
+pub(crate) type Text = OneOrMany<Part>;
+
 /// A part of a content.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a type and a text")]
+#[schema(as = TextPart)]
 pub(crate) struct Part {
     #[serde(rename = "type")]
     _kind: PartKind,
@@ -45,7 +54,7 @@ pub(crate) struct Part {
 }
 
 /// A content part. Only text is supported: the models have no other modality.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum PartKind {
     Text,
@@ -56,7 +65,7 @@ enum PartKind {
 }
 
 /// The text of a content.
-pub(crate) fn joined(content: OneOrMany<Part>) -> String {
+pub(crate) fn joined(content: Text) -> String {
     match content {
         OneOrMany::One(text) => text,
         OneOrMany::Many(parts) => parts.into_iter().map(|part| part.text).collect(),

@@ -6,16 +6,19 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::answer_parts::AnswerParts;
 use crate::body::{Admitted, Body};
 use crate::body_permit::HasLeft;
 use crate::delta::Delta;
-use crate::envelope::{SharedPrompt, Usage};
+use crate::envelope::{Envelope, SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::logprobs::CompletionLogprobs;
 use crate::number::TopLogprobs;
+use crate::openapi::Schemas;
 use crate::options::Options;
 use crate::prompt::Prompt;
 use crate::prompt_scores::PromptLogprobs;
@@ -28,9 +31,11 @@ use crate::unsupported::{Field, Neutral};
 /// OpenAI's default for this endpoint.
 const DEFAULT_MAX_TOKENS: u32 = 16;
 
-#[derive(Deserialize)]
+type CompletionPrompt = Prompt<MAX_CHOICES>;
+
+#[derive(Deserialize, ToSchema)]
 struct Fields {
-    prompt: Prompt<MAX_CHOICES>,
+    prompt: CompletionPrompt,
     logprobs: Option<TopLogprobs>,
     echo: Option<bool>,
     prompt_logprobs: Option<TopLogprobs>,
@@ -52,6 +57,19 @@ const UNSUPPORTED: [Field; 8] = [
 fn read(body: &Body) -> Result<(Fields, Options), ApiError> {
     body.check(&UNSUPPORTED)?;
     Ok((body.read()?, Options::read(body)?))
+}
+
+/// The schema of a request.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let mut parts = vec![schemas.fields::<Fields>()];
+    parts.extend(Options::schemas_read(schemas));
+    schemas.request("CompletionRequest", parts, &[])
+}
+
+/// The schema of a whole answer.
+pub(crate) fn response(schemas: &mut Schemas) -> Value {
+    schemas.of::<CompletionChoice>();
+    schemas.named::<Envelope<CompletionChoice>>("CompletionResponse")
 }
 
 /// Reads a request as the handler does, for the fuzz target.
@@ -109,15 +127,18 @@ pub(crate) async fn create(
 struct Completion;
 
 /// A choice of a whole response or of a streamed chunk: the fields are the same.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct CompletionChoice {
     index: usize,
     text: String,
+    #[schema(required)]
     logprobs: Option<CompletionLogprobs>,
+    #[schema(required)]
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Value>>)]
     prompt_logprobs: Option<PromptLogprobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_ids: Option<Vec<u32>>,

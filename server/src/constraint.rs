@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use trail_grammar::{AfterReasoning, Both, GrammarSpec};
 use trail_runtime::engine::Constraint;
 
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::openapi::Schemas;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
 use crate::structured_outputs::{FormFields, OutputForm, excluding};
@@ -26,6 +28,11 @@ impl AnswerRules {
     pub(crate) fn read(body: &Body) -> Result<AnswerRules, ApiError> {
         let form = body.read::<FormFields>()?.form()?;
         Ok(AnswerRules { form, tokens: body.read()? })
+    }
+
+    /// The schemas of what is read.
+    pub(crate) fn schemas_read(schemas: &mut Schemas) -> [Value; 2] {
+        [schemas.fields::<FormFields>(), schemas.fields::<TokenFields>()]
     }
 
     /// True if there is a grammar.

@@ -4,7 +4,9 @@ use axum::Json;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
@@ -13,9 +15,14 @@ const ANTHROPIC: &str = "/v1/messages";
 /// Anthropic's header of the request's id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
+/// True if `path` is below those of Anthropic's endpoints.
+pub(crate) fn is_anthropic(path: &str) -> bool {
+    path.strip_prefix(ANTHROPIC).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// `response` to the request of `path` and `id`, with its error in the form of the path's dialect.
 pub(crate) fn restated(path: &str, id: &str, mut response: Response) -> Response {
-    if path.strip_prefix(ANTHROPIC).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/')) {
+    if !is_anthropic(path) {
         return response;
     }
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
@@ -33,6 +40,22 @@ pub(crate) fn restated(path: &str, id: &str, mut response: Response) -> Response
 }
 
 /// Anthropic's object of an error.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AnthropicError<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    error: AnthropicErrorFields<'a>,
+    request_id: &'a str,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AnthropicErrorFields<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    message: &'a str,
+}
+
+/// `error` as Anthropic's object.
 pub(crate) fn anthropic_error(error: &ApiError, request_id: &str) -> Value {
     let kind = match error.status().as_u16() {
         401 => "authentication_error",
@@ -44,10 +67,10 @@ pub(crate) fn anthropic_error(error: &ApiError, request_id: &str) -> Value {
         500.. => "api_error",
         _ => "invalid_request_error",
     };
-    json!({
-        "type": "error",
-        "error": { "type": kind, "message": error.message() },
-        "request_id": request_id,
+    json!(AnthropicError {
+        kind: "error",
+        error: AnthropicErrorFields { kind, message: error.message() },
+        request_id,
     })
 }
 

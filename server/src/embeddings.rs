@@ -7,15 +7,17 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trail_cli::Error;
 use trail_encoder::{Encoder, pooling_of};
+use utoipa::ToSchema;
 
 use crate::body::{Admitted, Body};
 use crate::body_permit::HasLeft;
 use crate::error::ApiError;
 use crate::number::Count;
+use crate::openapi::Schemas;
 use crate::prompt::Prompt;
 use crate::state::Shared;
 use crate::unsupported::{Field, Neutral};
@@ -51,11 +53,7 @@ impl EmbeddingModel {
     }
 
     /// The vectors of `inputs`, of length 1, and the number of all tokens.
-    fn embed(
-        &self,
-        inputs: Prompt<MAX_INPUTS>,
-        has_left: HasLeft,
-    ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
+    fn embed(&self, inputs: Inputs, has_left: HasLeft) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
         let invalid = |error: trail_encoder::EncoderError| {
             ApiError::invalid_field("input", error.to_string())
         };
@@ -88,15 +86,18 @@ fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
     vector
 }
 
-#[derive(Deserialize)]
+/// Texts, or their token ids.
+type Inputs = Prompt<MAX_INPUTS>;
+
+#[derive(Deserialize, ToSchema)]
 struct Fields {
     model: Option<String>,
-    input: Prompt<MAX_INPUTS>,
+    input: Inputs,
     encoding_format: Option<Encoding>,
     dimensions: Option<Count>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
+#[derive(Deserialize, ToSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 enum Encoding {
     Float,
@@ -116,11 +117,40 @@ impl Encoding {
     }
 }
 
+/// The schema of a request.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let parts = vec![schemas.fields::<Fields>()];
+    schemas.request("EmbeddingRequest", parts, &[])
+}
+
+/// The vectors of a request's inputs.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EmbeddingList {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: String,
+    usage: EmbeddingUsage,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    /// Numbers, or base64 of little-endian f32.
+    embedding: Value,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EmbeddingUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
 /// The handler.
 pub(crate) async fn create(
     State(state): Shared,
     admitted: Admitted,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<EmbeddingList>, ApiError> {
     state.check_open()?;
     let read = |body: &Body| body.check(&UNSUPPORTED).and_then(|()| body.read::<Fields>());
     let (fields, permit) = admitted.read(read).await?;
@@ -143,15 +173,17 @@ pub(crate) async fn create(
         return Err(ApiError::invalid_field("input", "there is no input: give at least one"));
     }
     let encoding = fields.encoding_format.unwrap_or(Encoding::Float);
-    let data = vectors.iter().enumerate().map(|(index, vector)| {
-        json!({ "object": "embedding", "index": index, "embedding": encoding.write(vector) })
+    let data = vectors.iter().enumerate().map(|(index, vector)| Embedding {
+        object: "embedding",
+        index,
+        embedding: encoding.write(vector),
     });
-    Ok(Json(json!({
-        "object": "list",
-        "data": data.collect::<Vec<_>>(),
-        "model": name,
-        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
-    })))
+    Ok(Json(EmbeddingList {
+        object: "list",
+        data: data.collect(),
+        model: name,
+        usage: EmbeddingUsage { prompt_tokens: tokens, total_tokens: tokens },
+    }))
 }
 
 #[cfg(test)]

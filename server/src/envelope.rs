@@ -1,23 +1,24 @@
 //! Response objects that both of OpenAI's endpoints share.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::delta::Delta;
 use crate::prompt_scores::PromptLogprobs;
 
 /// A response, or a chunk of a streamed one.
-#[derive(Serialize, Clone, Debug)]
-pub(crate) struct Envelope<C> {
+#[derive(Serialize, ToSchema, Clone, Debug)]
+pub(crate) struct Envelope<'a, C> {
     /// Response id, the same in all chunks.
-    pub id: String,
+    pub id: &'a str,
     /// Object type, such as `chat.completion`.
     pub object: &'static str,
     /// Creation time, seconds since 1970.
     pub created: u64,
     /// Name of the model.
-    pub model: String,
+    pub model: &'a str,
     /// Model and program that answer: with the same one, seeds give the same answers.
-    pub system_fingerprint: String,
+    pub system_fingerprint: &'a str,
     /// Choices of the response, or of this chunk.
     pub choices: Vec<C>,
     /// Report of the prompt that all choices have.
@@ -29,18 +30,19 @@ pub(crate) struct Envelope<C> {
 }
 
 /// A prompt that all choices have.
-#[derive(Serialize, Clone, Debug, Default)]
+#[derive(Serialize, ToSchema, Clone, Debug, Default)]
 pub(crate) struct SharedPrompt {
     /// Its token ids, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
     /// Its tokens with their log-probabilities, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// Token counts of a request.
-#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, ToSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Tokens of the prompts.
     pub prompt_tokens: u64,
@@ -53,14 +55,14 @@ pub(crate) struct Usage {
 }
 
 /// Parts of the prompts' tokens.
-#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, ToSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PromptTokens {
     /// Tokens whose KV another request had computed.
     pub cached_tokens: u64,
 }
 
 /// Parts of the answers' tokens.
-#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, ToSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CompletionTokens {
     /// Accepted draft tokens.
     pub accepted_prediction_tokens: u64,

@@ -6,9 +6,11 @@ use axum::Json;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::{Value, json};
 use trail_runtime::engine::{ConstraintFault, Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
+use utoipa::ToSchema;
 
 use crate::rate_limit::Exceeded;
 
@@ -26,6 +28,25 @@ pub(crate) struct ApiError {
     code: Option<&'static str>,
     /// Seconds after which the client may try again.
     retry_after: Option<u64>,
+}
+
+/// OpenAI's object of an error.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Error)]
+pub(crate) struct ErrorObject<'a> {
+    error: ErrorFields<'a>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ErrorFields<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    /// The field at fault.
+    #[schema(required)]
+    param: Option<&'a str>,
+    #[schema(required)]
+    code: Option<&'a str>,
 }
 
 impl ApiError {
@@ -224,12 +245,14 @@ impl ApiError {
 
     /// The error object.
     pub(crate) fn body(&self) -> Value {
-        json!({ "error": {
-            "message": self.message,
-            "type": self.kind,
-            "param": self.param,
-            "code": self.code,
-        }})
+        json!(ErrorObject {
+            error: ErrorFields {
+                message: &self.message,
+                kind: self.kind,
+                param: self.param.as_deref(),
+                code: self.code,
+            }
+        })
     }
 }
 

@@ -51,6 +51,7 @@ mod metrics;
 mod models;
 mod number;
 mod one_or_many;
+mod openapi;
 mod options;
 mod past_call;
 mod prompt;
@@ -70,6 +71,7 @@ mod response_object;
 mod response_store;
 mod responses;
 mod root_path;
+mod routes;
 mod scrape;
 mod secret;
 mod server_options;
@@ -98,7 +100,6 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::{get, post};
 use trail_cli::{Error, Setup, notice, queue_notices};
 use trail_runtime::engine::Engine;
 
@@ -111,6 +112,7 @@ pub use reasoning::ReasoningFormat;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
 pub use request_head::check_text as check_head;
+use routes::Guard;
 pub use secret::Secret;
 pub use server_options::ServerOptions;
 pub use signals::Signals;
@@ -148,6 +150,10 @@ pub fn run(
         if let Listener::Unix(socket) = &listener {
             signals.remove_at_exit(socket.file.clone());
         }
+        // Before a client knows the address, so that no SIGHUP is too early.
+        if reload::has_files(&state) {
+            tokio::spawn(reload::run(signals.reloads(), state.clone()));
+        }
         signals.begin_serving();
         listening(&listener.url(state.tls.is_some()))?;
         tokio::spawn(budget.release_memory());
@@ -160,9 +166,6 @@ pub fn run(
         }
         let rules = HeadRules { is_loopback: reach == Reach::Loopback, allowed_hosts, origins };
         let router = router(state.clone(), rules, protects_metrics);
-        if reload::has_files(&state) {
-            tokio::spawn(reload::run(signals.clone(), state.clone()));
-        }
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
@@ -171,34 +174,22 @@ pub fn run(
 }
 
 fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> Router {
-    let metrics = || Router::new().route("/metrics", get(scrape::scrape));
+    let group = |guard| {
+        let routes = routes::all().into_iter().filter(|route| route.guard == guard);
+        routes.fold(Router::new(), |router, route| router.route(route.path, route.service))
+    };
     let (protected, open) = match protects_metrics {
-        true => (metrics(), Router::new()),
-        false => (Router::new(), metrics()),
+        true => (group(Guard::Metrics), Router::new()),
+        false => (Router::new(), group(Guard::Metrics)),
     };
     let origins = rules.origins.clone();
-    let routes = Router::new()
-        .route("/v1/chat/completions", post(chat::create))
-        .route("/v1/completions", post(completions::create))
-        .route("/v1/messages", post(messages::create))
-        .route("/v1/messages/count_tokens", post(messages::count_tokens))
-        .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
-        .route("/v1/embeddings", post(embeddings::create))
-        .route("/tokenize", post(tokenize::tokenize))
-        .route("/detokenize", post(tokenize::detokenize))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{*id}", get(models::retrieve))
+    let routes = group(Guard::Key)
         .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
         .layer(from_fn_with_state(state.clone(), authentication::check))
-        .route("/", get(index))
+        .merge(group(Guard::Open))
         .layer(from_fn_with_state(state.clone(), refuse_unless_open))
         .merge(protected.layer(from_fn_with_state(state.clone(), authentication::check)))
-        // Served to the end, for those who watch a drain.
-        .route("/health", get(state::health))
-        .route("/ready", get(state::health))
-        .route("/live", get(state::live))
-        .route("/version", get(state::show_version))
+        .merge(group(Guard::Always))
         .merge(open)
         .method_not_allowed_fallback(|method: axum::http::Method| async move {
             ApiError::method_not_allowed(&method)
@@ -211,10 +202,10 @@ fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> 
 }
 
 /// `GET /`: what there is, for browsers and for load balancers that ask here.
-async fn index() -> &'static str {
-    "trail-rt: see /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, \
-     /v1/messages/count_tokens, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health, \
-     /ready, /live, /version, /metrics\n"
+async fn index() -> String {
+    let mut paths: Vec<&str> = routes::all().iter().map(|route| route.path).collect();
+    paths.retain(|path| *path != "/" && !path.contains('{'));
+    format!("trail-rt: see {}\n", paths.join(", "))
 }
 
 /// Refuses a request while the server drains or after an engine failure. Its body is read all the

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trail_runtime::text::Tokenizer;
+use utoipa::ToSchema;
 
 /// One token with its log-probability.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,11 +98,12 @@ pub(crate) fn of_chat(scored: &[Scored]) -> Value {
 }
 
 /// The `logprobs` of a completion: one entry in each list for a token.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(crate) struct CompletionLogprobs {
     tokens: Vec<String>,
     /// In 64 bits, so that a token has the same digits here and in `top_logprobs`.
     token_logprobs: Vec<Option<f64>>,
+    #[schema(value_type = Vec<Value>)]
     top_logprobs: Vec<Option<Map<String, Value>>>,
     text_offset: Vec<usize>,
 }

@@ -3,26 +3,33 @@
 
 use serde::Deserialize;
 use trail_runtime::text::{CallForm, ChatMessage, OrderedJson, OrderedMembers};
+use utoipa::ToSchema;
 
-use crate::chat_message::{Part, joined};
+use crate::chat_message::{self, joined};
 use crate::one_or_many::OneOrMany;
 use crate::past_call::PastCall;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a role and a content")]
+#[schema(as = MessageTurn)]
 pub(crate) struct Turn {
     role: Role,
-    content: OneOrMany<Block>,
+    content: Blocks,
 }
 
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[derive(Deserialize, ToSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = MessageRole)]
 enum Role {
     User,
     Assistant,
 }
 
-#[derive(Deserialize)]
+/// A text, or blocks.
+type Blocks = OneOrMany<Block>;
+
+#[derive(Deserialize, ToSchema)]
+#[schema(as = MessageBlock)]
 #[serde(tag = "type", rename_all = "snake_case", expecting = "an object with a type")]
 enum Block {
     Text {
@@ -31,11 +38,12 @@ enum Block {
     ToolUse {
         id: String,
         name: String,
+        #[schema(value_type = Object)]
         input: OrderedMembers,
     },
     ToolResult {
         tool_use_id: String,
-        content: Option<OneOrMany<Part>>,
+        content: Option<chat_message::Text>,
     },
     Thinking {
         thinking: String,

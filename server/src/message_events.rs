@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trail_cli::random;
 use trail_runtime::text::OrderedMembers;
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::choice::TOOL_CALLS;
@@ -65,7 +66,8 @@ impl MessageHead {
 }
 
 /// Anthropic's object of an answer.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = MessageResponse)]
 pub(crate) struct Message {
     id: String,
     #[serde(rename = "type")]
@@ -79,8 +81,9 @@ pub(crate) struct Message {
 }
 
 /// A block of an answer; in a stream it begins empty.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = AnswerBlock)]
 enum Block {
     /// With the empty signature of a server that validates none.
     Thinking {
@@ -95,6 +98,7 @@ enum Block {
     ToolUse {
         id: String,
         name: String,
+        #[schema(value_type = Object)]
         input: OrderedMembers,
     },
 }

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trail_runtime::text::{CallForm, ChatMessage, ChatOptions};
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
-use crate::chat_message::{Part, joined};
+use crate::chat_message::{Text, joined};
 use crate::conversation::Conversation;
 use crate::envelope::Usage;
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, whole_answers};
 use crate::message_blocks::Turn;
-use crate::message_events::{MessageEvents, MessageHead};
+use crate::message_events::{Message, MessageEvents, MessageHead};
 use crate::number::Count;
-use crate::one_or_many::OneOrMany;
+use crate::openapi::Schemas;
 use crate::options::Options;
 use crate::state::{ServerState, Shared};
 use crate::structured_outputs::ResponseFormat;
@@ -36,12 +37,13 @@ const UNSUPPORTED: [Field; 5] = [
     ("thinking", Neutral::DisabledType),
 ];
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Fields {
     #[serde(rename = "model")]
     _model: String,
+    #[schema(min_items = 1)]
     messages: Vec<Turn>,
-    system: Option<OneOrMany<Part>>,
+    system: Option<Text>,
     stop_sequences: Option<Vec<String>>,
     output_config: Option<OutputConfig>,
     /// The name of `output_config.format` in earlier versions of the API.
@@ -50,7 +52,7 @@ struct Fields {
     tool_choice: Option<ToolChoice>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with a format")]
 struct OutputConfig {
     format: Option<ResponseFormat>,
@@ -70,7 +72,7 @@ struct ParallelChoice {
 }
 
 /// The field that a message needs and its count does not.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Length {
     #[serde(rename = "max_tokens")]
     _max_tokens: Count,
@@ -119,6 +121,31 @@ fn read(body: &Body) -> Result<Request, ApiError> {
         template: body.read()?,
         options,
     })
+}
+
+/// The schema of a request.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let mut parts = vec![schemas.fields::<Fields>(), schemas.fields::<TemplateFields>()];
+    parts.extend(Options::schemas_read(schemas));
+    parts.push(schemas.fields::<Length>());
+    schemas.request("MessageRequest", parts, Options::IGNORED_BY_MESSAGES)
+}
+
+/// The schema of a request whose tokens are counted: its prompt alone matters.
+pub(crate) fn count_request(schemas: &mut Schemas) -> Value {
+    let parts = vec![schemas.fields::<Fields>(), schemas.fields::<TemplateFields>()];
+    schemas.request("CountRequest", parts, &[])
+}
+
+/// The schema of a whole answer.
+pub(crate) fn response(schemas: &mut Schemas) -> Value {
+    schemas.of::<Message>()
+}
+
+/// The number of a prompt's tokens.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct InputTokens {
+    input_tokens: usize,
 }
 
 impl Request {
@@ -175,10 +202,10 @@ pub(crate) async fn create(
 pub(crate) async fn count_tokens(
     State(state): Shared,
     admitted: Admitted,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<InputTokens>, ApiError> {
     state.check_open()?;
     let (request, permit) = admitted.read(read).await?;
     let (conversation, _) = request.conversation(&state)?;
     let (prompts, _) = conversation.encode(state, permit).await?;
-    Ok(Json(json!({ "input_tokens": prompts.ids[0].len() })))
+    Ok(Json(InputTokens { input_tokens: prompts.ids[0].len() }))
 }

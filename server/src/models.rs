@@ -3,42 +3,58 @@
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::state::{ServerState, Shared};
 
-fn card(state: &ServerState, name: &str) -> Value {
-    let card = json!({
-        "id": name,
-        "object": "model",
-        "created": state.created,
-        "owned_by": "trail-rt",
-    });
-    if state.names.iter().all(|served| served != name) {
-        return card;
+/// A model by one of its names.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ModelCard {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    /// vLLM's field: the name of responses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<String>,
+    /// vLLM's field: maximum length of prompt and answer together, tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<usize>,
+}
+
+/// The models.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ModelList {
+    object: &'static str,
+    data: Vec<ModelCard>,
+}
+
+fn card(state: &ServerState, name: &str) -> ModelCard {
+    let is_served = state.names.iter().any(|served| served == name);
+    ModelCard {
+        id: name.to_owned(),
+        object: "model",
+        created: state.created,
+        owned_by: "trail-rt",
+        root: is_served.then(|| state.name().to_owned()),
+        max_model_len: is_served.then_some(state.capacity),
     }
-    let mut card = card;
-    // vLLM's fields: the name of responses, and the maximum length of prompt and answer together,
-    // tokens.
-    card["root"] = json!(state.name());
-    card["max_model_len"] = json!(state.capacity);
-    card
 }
 
 /// Lists the model under each of its names, and that of embeddings.
-pub(crate) async fn list(State(state): Shared) -> Json<Value> {
+pub(crate) async fn list(State(state): Shared) -> Json<ModelList> {
     let embedding = state.embedding.as_ref().map(|model| model.name.as_str());
     let names = state.names.iter().map(String::as_str).chain(embedding);
-    let cards: Vec<Value> = names.map(|name| card(&state, name)).collect();
-    Json(json!({ "object": "list", "data": cards }))
+    Json(ModelList { object: "list", data: names.map(|name| card(&state, name)).collect() })
 }
 
 /// Returns the model named `name`.
 pub(crate) async fn retrieve(
     State(state): Shared,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ModelCard>, ApiError> {
     let Path(name) = name.map_err(|rejection| ApiError::invalid(rejection.body_text()))?;
     if state.embedding.as_ref().is_none_or(|model| model.name != name) {
         state.check_model(Some(&name))?;

@@ -12,6 +12,12 @@ pub(crate) struct Whole<const MIN: i64, const MAX: i64>(i64);
 /// A number of tokens, or the id of one.
 pub(crate) type Count = Whole<0, { u32::MAX as i64 }>;
 
+/// A number of most likely tokens; -1 for all.
+pub(crate) type TopK = Whole<-1, { i64::MAX }>;
+
+/// A whole number of 64 bits.
+pub(crate) type Int64 = Whole<{ i64::MIN }, { i64::MAX }>;
+
 /// A number of most likely tokens.
 pub(crate) type TopLogprobs = Whole<0, 20>;
 

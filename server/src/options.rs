@@ -1,8 +1,10 @@
 //! Request fields that both endpoints share.
 
 use serde::Deserialize;
+use serde_json::Value;
 use trail_runtime::engine::{Request, SamplingParams};
 use trail_runtime::text::StopMatcher;
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::api_keys::ApiKey;
@@ -10,8 +12,9 @@ use crate::body::Body;
 use crate::constraint::AnswerRules;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
-use crate::number::{Count, Real, TopLogprobs, Whole};
+use crate::number::{Count, Int64, Real, TopK, TopLogprobs};
 use crate::one_or_many::OneOrMany;
+use crate::openapi::Schemas;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
 use crate::structured_outputs::{OutputForm, excluding};
@@ -23,27 +26,35 @@ const MAX_STOP_TOKENS: usize = 1024;
 const MAX_SALT: usize = 256;
 
 /// Sampling parameters and response options of a request.
-#[derive(Deserialize, Clone, Debug)]
+#[derive(Deserialize, ToSchema, Clone, Debug)]
 pub(crate) struct Options {
     /// Name of the model.
     pub model: Option<String>,
     /// True to stream the answer.
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 128)]
     pub n: Option<Count>,
     max_tokens: Option<Count>,
     max_completion_tokens: Option<Count>,
+    #[schema(value_type = Option<f32>, minimum = 0.0, maximum = 100.0)]
     temperature: Option<Real>,
+    #[schema(value_type = Option<f32>, minimum = 0.0, maximum = 1.0)]
     top_p: Option<Real>,
-    top_k: Option<Whole<-1, { i64::MAX }>>,
+    top_k: Option<TopK>,
+    #[schema(value_type = Option<f32>, minimum = 0.0, maximum = 1.0)]
     min_p: Option<Real>,
+    #[schema(value_type = Option<f32>, minimum = 0.01, maximum = 100.0)]
     repetition_penalty: Option<Real>,
+    #[schema(value_type = Option<f32>, minimum = -2.0, maximum = 2.0)]
     presence_penalty: Option<Real>,
+    #[schema(value_type = Option<f32>, minimum = -2.0, maximum = 2.0)]
     frequency_penalty: Option<Real>,
-    pub seed: Option<Whole<{ i64::MIN }, { i64::MAX }>>,
-    stop: Option<OneOrMany<String>>,
+    pub seed: Option<Int64>,
+    stop: Option<Stops>,
     stop_token_ids: Option<Vec<Count>>,
     /// Requests of different salts share no KV block.
+    #[schema(min_length = 1, max_length = 256)]
     cache_salt: Option<String>,
     ignore_eos: Option<bool>,
     pub skip_special_tokens: Option<bool>,
@@ -56,13 +67,17 @@ pub(crate) struct Options {
     /// NVIDIA's extension of the request, as in Dynamo. Its form is validated only if a
     /// predictor reads it.
     #[serde(default)]
+    #[schema(value_type = Value)]
     nvext: LengthHint,
     /// The allowed answers, in other fields of the body.
     #[serde(skip)]
     pub rules: AnswerRules,
 }
 
-#[derive(Deserialize, Clone, Debug)]
+/// Stop strings.
+type Stops = OneOrMany<String>;
+
+#[derive(Deserialize, ToSchema, Clone, Debug)]
 #[serde(expecting = "an object")]
 struct StreamOptions {
     include_usage: Option<bool>,
@@ -71,9 +86,21 @@ struct StreamOptions {
 }
 
 impl Options {
+    /// Fields that [`of_message`](Self::of_message) drops.
+    pub(crate) const IGNORED_BY_MESSAGES: &[&str] = &["n", "stop", "max_completion_tokens"];
+    /// Fields that [`of_response`](Self::of_response) drops.
+    pub(crate) const IGNORED_BY_RESPONSES: &[&str] =
+        &["n", "stop", "max_tokens", "max_completion_tokens"];
+
     /// Reads the options of a request.
     pub(crate) fn read(body: &Body) -> Result<Options, ApiError> {
         Ok(Options { rules: AnswerRules::read(body)?, ..body.read()? })
+    }
+
+    /// The schemas of what is read.
+    pub(crate) fn schemas_read(schemas: &mut Schemas) -> [Value; 3] {
+        let [form, tokens] = AnswerRules::schemas_read(schemas);
+        [schemas.fields::<Options>(), form, tokens]
     }
 
     /// Returns true if a stream ends with a usage chunk.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch::Receiver;
 use trail_cli::notice;
 
-use crate::signals::Signals;
 use crate::state::ServerState;
 
 /// True if the server has such files.
@@ -12,9 +12,8 @@ pub(crate) fn has_files(state: &ServerState) -> bool {
     state.tls.is_some() || state.keys.as_ref().is_some_and(|keys| keys.file().is_some())
 }
 
-/// Reads the files again at each SIGHUP. A file that cannot be read leaves what there was.
-pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) {
-    let mut reloads = signals.reloads();
+/// Reads the files again at each of `reloads`. A file that cannot be read leaves what there was.
+pub(crate) async fn run(mut reloads: Receiver<()>, state: Arc<ServerState>) {
     while reloads.changed().await.is_ok() {
         reload(&state);
     }

@@ -73,14 +73,14 @@ struct Head<D> {
 }
 
 impl<D: Endpoint> Head<D> {
-    fn envelope<C>(&self, object: &'static str, choices: Vec<C>) -> Envelope<C> {
+    fn envelope<C>(&self, object: &'static str, choices: Vec<C>) -> Envelope<'_, C> {
         let Head { id, created, model, system_fingerprint, .. } = self;
         Envelope {
-            id: id.clone(),
+            id,
             object,
             created: *created,
-            model: model.clone(),
-            system_fingerprint: system_fingerprint.clone(),
+            model,
+            system_fingerprint,
             choices,
             prompt: SharedPrompt::default(),
             usage: None,

@@ -3,13 +3,14 @@
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use trail_runtime::text::{CallForm, ChatMessage, OrderedJson};
+use utoipa::ToSchema;
 
-use crate::chat_message::{Part, joined, template_role};
+use crate::chat_message::{Text, joined, template_role};
 use crate::message_blocks::assistant_turn;
 use crate::one_or_many::OneOrMany;
 use crate::past_call::PastCall;
 
-/// An item of the input.
+/// An item of the input, read from [`ItemFields`].
 pub(crate) enum Item {
     Message { role: String, text: String },
     FunctionCall(PastCall),
@@ -17,20 +18,26 @@ pub(crate) enum Item {
     Reasoning(String),
 }
 
-#[derive(Deserialize)]
+/// A text, or items.
+pub(crate) type Input = OneOrMany<Item>;
+
+/// The fields of all items.
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a role and a content")]
-struct Fields {
+#[schema(as = InputItem)]
+pub(crate) struct ItemFields {
     #[serde(default, rename = "type")]
     kind: Kind,
     role: Option<String>,
-    content: Option<OneOrMany<Part>>,
+    content: Option<Text>,
     call_id: Option<String>,
     name: Option<String>,
     arguments: Option<String>,
-    output: Option<OneOrMany<Part>>,
+    output: Option<Text>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, ToSchema, Default)]
+#[schema(as = InputItemType)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
     #[default]
@@ -42,8 +49,8 @@ enum Kind {
 
 impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Fields { kind, role, content, call_id, name, arguments, output } =
-            Fields::deserialize(deserializer)?;
+        let ItemFields { kind, role, content, call_id, name, arguments, output } =
+            ItemFields::deserialize(deserializer)?;
         let missing = D::Error::missing_field;
         Ok(match kind {
             Kind::Message => Item::Message {

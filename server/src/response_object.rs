@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::delta::Delta;
 use crate::envelope::Usage;
 use crate::error::ApiError;
+use crate::openapi::Schemas;
 use crate::response_items::Items;
 use crate::response_store::StoredResponse;
 use crate::state::{ServerState, unix_time};
@@ -136,6 +137,45 @@ impl Outcome {
     }
 }
 
+/// The schema of the object.
+pub(crate) fn schema(schemas: &mut Schemas) -> Value {
+    let nullable = |kind: &str| json!({ "type": [kind, "null"] });
+    let item = json!({
+        "type": "object",
+        "properties": {
+            "id": { "type": "string" },
+            "type": { "enum": ["message", "reasoning", "function_call"] },
+            "status": { "type": "string" },
+        },
+        "required": ["id", "type", "status"],
+    });
+    let properties = json!({
+        "id": { "type": "string" },
+        "object": { "const": "response" },
+        "created_at": { "type": "integer" },
+        "status": { "enum": ["completed", INCOMPLETE] },
+        "error": nullable("object"),
+        "incomplete_details": nullable("object"),
+        "instructions": nullable("string"),
+        "max_output_tokens": nullable("integer"),
+        "metadata": { "type": "object" },
+        "model": { "type": "string" },
+        "output": { "type": "array", "items": item },
+        "parallel_tool_calls": { "type": "boolean" },
+        "previous_response_id": nullable("string"),
+        "store": { "type": "boolean" },
+        "temperature": { "type": "number" },
+        "text": { "type": "object" },
+        "tool_choice": { "type": ["string", "object"] },
+        "tools": { "type": "array", "items": { "type": "object" } },
+        "top_p": { "type": "number" },
+        "usage": counts_schema(),
+    });
+    let required = properties.as_object().map(|fields| fields.keys().collect::<Vec<_>>());
+    let object = json!({ "type": "object", "properties": properties, "required": required });
+    schemas.add("ResponseObject", object)
+}
+
 /// Status of an answer that is cut.
 const INCOMPLETE: &str = "incomplete";
 
@@ -159,5 +199,14 @@ fn counts(usage: &Usage) -> Value {
             "reasoning_tokens": usage.completion_tokens_details.reasoning_tokens,
         },
         "total_tokens": usage.total_tokens,
+    })
+}
+
+fn counts_schema() -> Value {
+    let count = json!({ "type": "integer", "minimum": 0 });
+    json!({
+        "type": "object",
+        "properties": { "input_tokens": count, "output_tokens": count, "total_tokens": count },
+        "required": ["input_tokens", "output_tokens", "total_tokens"],
     })
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trail_runtime::text::{ChatMessage, ChatOptions};
+use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
@@ -18,9 +20,10 @@ use crate::error::ApiError;
 use crate::event_stream::{EventSource, whole_answers};
 use crate::number::Count;
 use crate::one_or_many::OneOrMany;
+use crate::openapi::Schemas;
 use crate::options::Options;
 use crate::response_events::ResponseEvents;
-use crate::response_input::{self, Item};
+use crate::response_input::{self, Input, Item};
 use crate::response_object::{Echoed, Outcome};
 use crate::state::Shared;
 use crate::structured_outputs::ResponseFormat;
@@ -42,9 +45,9 @@ const LOGPROBS: &str = "message.output_text.logprobs";
 /// Most entries of `metadata`, as in OpenAI's interface.
 const MAX_METADATA: usize = 16;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Fields {
-    input: OneOrMany<Item>,
+    input: Input,
     instructions: Option<String>,
     max_output_tokens: Option<Count>,
     previous_response_id: Option<String>,
@@ -59,7 +62,7 @@ struct Fields {
     _truncation: Option<Truncation>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a format")]
 struct TextFormat {
     format: Option<ResponseFormat>,
@@ -68,13 +71,13 @@ struct TextFormat {
 }
 
 /// The default alone: the models know no other.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Verbosity {
     Medium,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Truncation {
     Disabled,
@@ -140,6 +143,13 @@ fn read(body: &Body) -> Result<Request, ApiError> {
     Ok(Request { items, tools, template: body.read()?, store, echoed, options })
 }
 
+/// The schema of a request.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let mut parts = vec![schemas.fields::<Fields>(), schemas.fields::<TemplateFields>()];
+    parts.extend(Options::schemas_read(schemas));
+    schemas.request("ResponseRequest", parts, Options::IGNORED_BY_RESPONSES)
+}
+
 /// Answers an input.
 pub(crate) async fn create(
     State(state): Shared,
@@ -192,26 +202,41 @@ fn owner(access: &Access) -> Option<&str> {
     access.key().map(|key| key.name.as_str())
 }
 
+/// The id of a path, which may be no text.
+fn response_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+    id.map(|Path(id)| id).map_err(|rejection| ApiError::invalid(rejection.body_text()))
+}
+
 /// Returns a stored response.
 pub(crate) async fn retrieve(
     State(state): Shared,
     Extension(access): Extension<Arc<Access>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    let id = response_id(id)?;
     let response = state.responses.get(&id, owner(&access));
     response
         .map(|response| Json(response.object.clone()))
         .ok_or_else(|| ApiError::no_such_response(&id))
 }
 
+/// The end of a stored response.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
 /// Drops a stored response.
 pub(crate) async fn delete(
     State(state): Shared,
     Extension(access): Extension<Arc<Access>>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Deleted>, ApiError> {
+    let id = response_id(id)?;
     match state.responses.delete(&id, owner(&access)) {
-        true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),
+        true => Ok(Json(Deleted { id, object: "response", deleted: true })),
         false => Err(ApiError::no_such_response(&id)),
     }
 }

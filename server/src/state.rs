@@ -5,13 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use trail_cli::{Error, Setup};
 use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
+use utoipa::ToSchema;
 
 use crate::api_keys::ApiKeys;
 use crate::body_limits::BodyLimits;
@@ -229,14 +230,20 @@ fn fingerprint(engine: &Engine) -> String {
     format!("fp_{}", &digits[..12])
 }
 
+/// The answer of `GET /version`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Version {
+    version: &'static str,
+}
+
 /// Version of the program.
-fn version() -> &'static str {
+pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
 /// `GET /version`.
-pub(crate) async fn show_version() -> Json<Value> {
-    Json(json!({ "version": version() }))
+pub(crate) async fn show_version() -> Json<Version> {
+    Json(Version { version: version() })
 }
 
 /// Seconds since 1970.

@@ -5,8 +5,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use trail_grammar::{GrammarSpec, MAX_SPEC_BYTES};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openapi::JsonSchema;
 
 /// The form of an answer, and the field that asks for it.
 #[derive(Clone, Debug)]
@@ -18,15 +20,18 @@ pub(crate) struct OutputForm {
 /// A JSON schema as sent: an object, or a string that holds one.
 type Schema = Box<RawValue>;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub(crate) struct FormFields {
     response_format: Option<ResponseFormat>,
     structured_outputs: Option<StructuredOutputs>,
+    #[schema(value_type = Option<JsonSchema>)]
     guided_json: Option<Schema>,
     guided_json_object: Option<bool>,
     guided_regex: Option<String>,
+    #[schema(min_items = 1)]
     guided_choice: Option<Vec<String>>,
     guided_grammar: Option<String>,
+    #[schema(value_type = Option<JsonSchema>)]
     json_schema: Option<Schema>,
     grammar: Option<String>,
     regex: Option<String>,
@@ -34,7 +39,7 @@ pub(crate) struct FormFields {
 }
 
 /// OpenAI's, and llama.cpp's with the schema beside the type.
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, ToSchema, Default)]
 #[serde(expecting = "an object with a type")]
 pub(crate) struct ResponseFormat {
     #[serde(rename = "type")]
@@ -42,10 +47,12 @@ pub(crate) struct ResponseFormat {
     json_schema: Option<NamedSchema>,
     /// Beside the schema in the Responses API.
     name: Option<String>,
+    /// Not read beside the type `text`.
+    #[schema(value_type = Option<Value>)]
     schema: Option<Schema>,
 }
 
-#[derive(Deserialize, Clone, Copy, Default)]
+#[derive(Deserialize, ToSchema, Clone, Copy, Default)]
 #[serde(rename_all = "snake_case")]
 enum FormatKind {
     #[default]
@@ -55,19 +62,23 @@ enum FormatKind {
 }
 
 /// A schema is kept to, strict or not.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with a schema")]
 struct NamedSchema {
+    /// Not read beside the type `text`.
+    #[schema(value_type = Option<Value>)]
     schema: Option<Schema>,
 }
 
 /// vLLM's.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct StructuredOutputs {
+    #[schema(value_type = Option<JsonSchema>)]
     json: Option<Schema>,
     json_object: Option<bool>,
     regex: Option<String>,
+    #[schema(min_items = 1)]
     choice: Option<Vec<String>>,
     grammar: Option<String>,
     disable_any_whitespace: Option<bool>,

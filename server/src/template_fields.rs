@@ -3,16 +3,19 @@
 use serde::Deserialize;
 use trail_platform::quote::escape;
 use trail_runtime::text::{ChatTemplate, OrderedJson, OrderedMembers};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::tools::Tool;
 
 /// vLLM's fields.
-#[derive(Deserialize, Clone, Debug, Default)]
+#[derive(Deserialize, ToSchema, Clone, Debug, Default)]
 pub(crate) struct TemplateFields {
     /// Texts that the answer is to rest on.
+    #[schema(value_type = Option<Vec<Object>>)]
     documents: Option<Vec<OrderedMembers>>,
     /// Further variables, such as `enable_thinking`.
+    #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<OrderedMembers>,
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use trail_grammar::TokenRules;
 use trail_runtime::backend::{MAX_LOGIT_BIAS, TokenMask};
 use trail_runtime::text::Tokenizer;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::number::{Count, Real};
@@ -17,10 +18,11 @@ const MAX_ENTRIES: usize = MAX_LOGIT_BIAS;
 const MAX_WORDS_BYTES: usize = 64 << 10;
 
 /// Rules on tokens, as a request gives them.
-#[derive(Deserialize, Clone, Debug, Default)]
+#[derive(Deserialize, ToSchema, Clone, Debug, Default)]
 pub(crate) struct TokenFields {
     pub min_tokens: Option<Count>,
     bad_words: Option<Vec<String>>,
+    #[schema(min_items = 1)]
     allowed_token_ids: Option<Vec<Count>>,
     logit_bias: Option<BTreeMap<String, Real>>,
 }

@@ -2,25 +2,28 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trail_runtime::text::ChatOptions;
+use utoipa::ToSchema;
 
 use crate::body::{Admitted, Body};
 use crate::chat_message::Message;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::number::Count;
+use crate::openapi::Schemas;
 use crate::state::{ServerState, Shared};
 use crate::template_fields::TemplateFields;
 use crate::tools::{Tool, Tools};
 
 /// A text by vLLM's name or by llama.cpp's, or the messages of a chat.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Text {
     model: Option<String>,
     prompt: Option<String>,
     content: Option<String>,
+    #[schema(min_items = 1)]
     messages: Option<Vec<Message>>,
     add_special_tokens: Option<bool>,
     /// llama.cpp's name of `add_special_tokens`, which is false by default there.
@@ -35,10 +38,41 @@ struct Text {
     tools: Option<Vec<Tool>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct Tokens {
     model: Option<String>,
     tokens: Vec<Count>,
+}
+
+/// The schema of a request for tokens.
+pub(crate) fn request(schemas: &mut Schemas) -> Value {
+    let parts = vec![schemas.fields::<Text>(), schemas.fields::<TemplateFields>()];
+    schemas.request("TokenizeRequest", parts, &[])
+}
+
+/// The schema of a request for text.
+pub(crate) fn text_request(schemas: &mut Schemas) -> Value {
+    let parts = vec![schemas.fields::<Tokens>()];
+    schemas.request("DetokenizeRequest", parts, &[])
+}
+
+/// The tokens of a text.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenizeResponse {
+    count: usize,
+    max_model_len: usize,
+    /// Token ids; objects with `id` and `piece` if `with_pieces`.
+    #[schema(value_type = Vec<Value>)]
+    tokens: Value,
+    #[schema(required)]
+    token_strs: Option<Vec<String>>,
+}
+
+/// The text of tokens.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DetokenizeResponse {
+    prompt: String,
+    content: String,
 }
 
 fn read(body: &Body) -> Result<(Text, TemplateFields), ApiError> {
@@ -51,7 +85,7 @@ fn read(body: &Body) -> Result<(Text, TemplateFields), ApiError> {
 pub(crate) async fn tokenize(
     State(state): Shared,
     admitted: Admitted,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<TokenizeResponse>, ApiError> {
     let ((mut text, template), permit) = admitted.read(read).await?;
     state.check_model(text.model.as_deref())?;
     let tokenizer = state.tokenizer.clone();
@@ -99,12 +133,12 @@ pub(crate) async fn tokenize(
         };
         ids.iter().map(piece).collect::<Value>()
     });
-    Ok(Json(json!({
-        "count": ids.len(),
-        "max_model_len": max_model_len,
-        "tokens": pieces.unwrap_or_else(|| json!(ids)),
-        "token_strs": strings,
-    })))
+    Ok(Json(TokenizeResponse {
+        count: ids.len(),
+        max_model_len,
+        tokens: pieces.unwrap_or_else(|| json!(ids)),
+        token_strs: strings,
+    }))
 }
 
 fn tokenized<E: std::fmt::Display>(
@@ -156,7 +190,7 @@ impl Text {
 pub(crate) async fn detokenize(
     State(state): Shared,
     admitted: Admitted,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DetokenizeResponse>, ApiError> {
     let read = |body: &Body| body.check(&[]).and_then(|()| body.read::<Tokens>());
     let (fields, permit) = admitted.read(read).await?;
     state.check_model(fields.model.as_deref())?;
@@ -168,5 +202,5 @@ pub(crate) async fn detokenize(
         return Err(ApiError::invalid_field("tokens", message));
     }
     let (text, _) = permit.run(move |_| state.tokenizer.decode(&ids, false)).await?;
-    Ok(Json(json!({ "prompt": text, "content": text })))
+    Ok(Json(DetokenizeResponse { prompt: text.clone(), content: text }))
 }

@@ -13,7 +13,7 @@ use crate::tool_calls::{ToolFormat, forced};
 /// Tools of one request at the most.
 const MAX_TOOLS: usize = 1024;
 /// Longest name of a tool, bytes.
-const MAX_NAME: usize = 256;
+pub(crate) const MAX_NAME: usize = 256;
 
 /// A tool: a function with a name.
 #[derive(Clone, Debug, PartialEq)]

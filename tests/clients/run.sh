@@ -38,6 +38,21 @@ elif ! cmp -s "$here/package.json" "$tools/npm/installed.json"; then
         has_npm=
     fi
 fi
+# Programs with dependencies that exclude each other, each in an environment of its name.
+programs=("llama-index llama-index-llms-openai-like==0.8.1" "llm llm==0.36"
+    "aider aider-chat==0.86.2" "aiperf aiperf==0.13.0")
+for program in "${programs[@]}"; do
+    read -r name package <<<"$program"
+    folder=$tools/programs/$name
+    [ "$(cat "$folder/installed" 2>/dev/null)" != "$package" ] || continue
+    python3 -m venv --clear "$folder"
+    if "$folder/bin/pip" install --quiet --disable-pip-version-check "$package"; then
+        echo "$package" >"$folder/installed"
+    else
+        echo "skipped: $package cannot be installed"
+        rm -rf "$folder"
+    fi
+done
 if [ -z "${TRAIL_RT:-}" ]; then
     cargo build --release --locked
     TRAIL_RT=target/release/trail-rt
@@ -84,11 +99,21 @@ every_check() {
     stop
 }
 
+programs_check() {
+    # Few enough that a load above the capacity is refused in part.
+    serve --max-requests 48 "$@"
+    check python3 "$here/programs_check.py" "$url" --folder "$tools/programs"
+    stop
+}
+
 every_check
+programs_check
+check python3 "$here/browser_check.py" "$TRAIL_RT"
 serve --api-key sk-check
 check "$python" "$here/dialects_check.py" "$url" sk-check
 stop
 if [ -n "$model" ]; then
     every_check --model "$model"
+    programs_check --model "$model"
 fi
 exit "$failed"

@@ -14,6 +14,7 @@ mod gateway;
 mod keys;
 mod lifetime;
 mod messages;
+mod openapi;
 mod operation;
 mod prompt_scores;
 mod responses;
