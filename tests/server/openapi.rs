@@ -58,7 +58,9 @@ fn every_documented_operation_is_served() {
     for (path, item) in document["paths"].as_object().expect("paths") {
         let target = path.replace("{id}", "demo");
         for (method, operation) in item.as_object().expect("methods") {
-            let (status, answer) = server.request(&method.to_uppercase(), &target, "{}");
+            // A body that is not read resets the connection.
+            let body = if operation["requestBody"].is_object() { "{}" } else { "" };
+            let (status, answer) = server.request(&method.to_uppercase(), &target, body);
             let responses = &operation["responses"];
             assert!(responses[status.to_string()].is_object(), "{method} {path}: {status}");
             let message = answer["error"]["message"].as_str().unwrap_or_default();

@@ -18,7 +18,7 @@ fn swaps_at_random(order: Order, seed: u64, checksums: bool) {
         emulator.seed(seed);
     }
     let mut world = World::new(24, 14, checksums, seed);
-    for _ in 0..1500 {
+    for _ in 0..2000 {
         world.act();
     }
     world.settle();
