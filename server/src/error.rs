@@ -197,8 +197,8 @@ impl ApiError {
     pub(crate) fn constraint(fault: Option<ConstraintFault>) -> Self {
         match fault {
             Some(ConstraintFault::Refused(why)) => ApiError::invalid(format!(
-                "the answer could not go on under its grammar: {why}; simplify the grammar, or \
-                 relax other rules on tokens"
+                "the answer could not go on: {why}; simplify its grammar, or relax the rules on its \
+                 tokens"
             )),
             Some(fault) => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
