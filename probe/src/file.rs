@@ -3,9 +3,11 @@
 //! Tensors, `f32` or bf16, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
 //! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`; and if the probe has a
 //! [`Fit`], for the token filter, `fit.lengths` `[states]`, `fit.bins` `[bins]`, `fit.temperature`
-//! and `fit.evidence` `[ages]`. Metadata, all strings:
+//! and `fit.evidence` `[ages]`. What it reads beside the activation ([`Inputs`](crate::Inputs)) are
+//! further tensors: of the prompt `prompt.mean.weight` `[hidden, d]` and `prompt.length.weight`
+//! `[hidden]`, of the age `age.bias` `[ages, hidden]`. Metadata, all strings:
 //!
-//! * `format` = `trail-probe`, `version` = `2`;
+//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation;
 //! * `layer`: 0-based index of the block whose output is tapped, or up to four that ascend, with
 //!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
@@ -33,12 +35,13 @@ use crate::age::AGES;
 use crate::bins::Bins;
 use crate::error::Error;
 use crate::head::Head;
+use crate::inputs::Inputs;
 use crate::lengths::Lengths;
 use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
 use crate::tracker::{Filter, FilterKind};
-use crate::weights::{HIDDEN, Weights};
+use crate::weights::{HIDDEN, PromptWeights, Weights};
 
 pub(crate) use read::{Reader, read_file};
 pub use write::Storage;
@@ -121,6 +124,11 @@ impl Probe {
             hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
             output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
             output_bias: reader.tensor("output.bias", &[bins.count()])?,
+            prompt: read_prompt(&reader, hidden, d)?,
+            age_bias: match reader.has("age.bias") {
+                true => reader.tensor("age.bias", &[AGES, hidden])?,
+                false => Vec::new(),
+            },
         };
         let fit = read_fit(&reader, &bins)?;
         let filter_kind = match reader.one_of("filter", &["default", "raw", "bins", "tokens"])? {
@@ -132,7 +140,7 @@ impl Probe {
         Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
     }
 
-    /// The contents of a probe file, of version 2. Keys of the record that the format defines are
+    /// The contents of a probe file. Keys of the record that the format defines are
     /// left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
@@ -145,6 +153,7 @@ impl Probe {
         let Weights { d, hidden, bins, .. } = **weights;
         let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
         let (hidden_shape, output_shape) = ([hidden, d], [bins, hidden]);
+        let ages_shape = [AGES, hidden];
         let (hidden, bins, states, ages) = ([hidden], [bins], [states], [AGES]);
         let mut tensors: Vec<(&str, &[usize], &[f32])> = vec![
             ("hidden.weight", &hidden_shape, &weights.hidden_weight),
@@ -152,6 +161,13 @@ impl Probe {
             ("output.weight", &output_shape, &weights.output_weight),
             ("output.bias", &bins, &weights.output_bias),
         ];
+        if let Some(prompt) = &weights.prompt {
+            tensors.push(("prompt.mean.weight", &hidden_shape, &prompt.mean_weight));
+            tensors.push(("prompt.length.weight", &hidden, &prompt.length_weight));
+        }
+        if !weights.age_bias.is_empty() {
+            tensors.push(("age.bias", &ages_shape, &weights.age_bias));
+        }
         if let Some(fit) = &self.fit {
             tensors.push(("fit.lengths", &states, &fit.lengths));
             tensors.push(("fit.temperature", &ages, &fit.temperature));
@@ -159,7 +175,8 @@ impl Probe {
         }
         let (model, record) = (self.model.as_deref(), &self.record);
         let bins = Some(self.bins);
-        serialize(Common { format: FORMAT, bins, model, record }, &own, &tensors, storage)
+        let version = if weights.inputs() == Inputs::default() { 2 } else { 3 };
+        serialize(Common { format: FORMAT, version, bins, model, record }, &own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
@@ -172,6 +189,21 @@ impl Probe {
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })
     }
+}
+
+/// The weights of the prompt's share, if the file has them.
+fn read_prompt(
+    reader: &Reader<'_>,
+    hidden: usize,
+    d: usize,
+) -> Result<Option<PromptWeights>, Error> {
+    if !reader.has("prompt.mean.weight") {
+        return Ok(None);
+    }
+    Ok(Some(PromptWeights {
+        mean_weight: reader.tensor("prompt.mean.weight", &[hidden, d])?,
+        length_weight: reader.tensor("prompt.length.weight", &[hidden])?,
+    }))
 }
 
 /// The fit, if the file has one.
