@@ -11,7 +11,7 @@ use std::ops::Range;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Zip};
 use trail_platform::Rng;
-use trail_probe::Weights;
+use trail_probe::{AGES, Inputs, PromptWeights, Weights};
 
 /// Decay of the running mean of gradients, and of their squares.
 const BETA: (f32, f32) = (0.9, 0.999);
@@ -152,12 +152,30 @@ impl Mlp {
         layers
     }
 
-    /// The same as the probe's weights. Panics unless there is one hidden layer.
-    pub fn folded(&self, mean: &[f32], scale: &[f32]) -> Weights {
+    /// The same as the weights of a probe of activations `width` wide, whose inputs are those of
+    /// [`Dataset`](crate::Dataset). Panics unless there is one hidden layer.
+    pub fn folded(&self, mean: &[f32], scale: &[f32], width: usize, inputs: Inputs) -> Weights {
         let MlpShape { d, hidden, outputs, .. } = self.shape;
         let layers = self.folded_layers(mean, scale).try_into().expect("one hidden layer");
-        let [[hidden_weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
-        Weights { d, hidden, bins: outputs, hidden_weight, hidden_bias, output_weight, output_bias }
+        let [[weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
+        let columns = |columns: Range<usize>| -> Vec<f32> {
+            weight.chunks_exact(d).flat_map(|row| &row[columns.clone()]).copied().collect()
+        };
+        let ages = if inputs.age { d - AGES..d } else { d..d };
+        Weights {
+            d: width,
+            hidden,
+            bins: outputs,
+            hidden_weight: columns(0..width),
+            hidden_bias,
+            output_weight,
+            output_bias,
+            prompt: inputs.prompt.then(|| PromptWeights {
+                mean_weight: columns(width..2 * width),
+                length_weight: columns(2 * width..2 * width + 1),
+            }),
+            age_bias: ages.flat_map(|age| columns(age..age + 1)).collect(),
+        }
     }
 
     /// One step of AdamW on the mean of the rows' weighted cross-entropies, which is returned.

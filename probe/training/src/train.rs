@@ -153,7 +153,9 @@ impl<'a> Trainer<'a> {
 
     /// The weights of the best epoch, for activations as they are.
     pub fn weights(&self) -> Weights {
-        Mlp::with(self.mlp.shape(), self.best.clone()).folded(&self.mean, &self.scale)
+        let mlp = Mlp::with(self.mlp.shape(), self.best.clone());
+        let (width, inputs) = (self.data.activation_width(), self.data.inputs());
+        mlp.folded(&self.mean, &self.scale, width, inputs)
     }
 
     /// Runs the next epoch. Fails if the loss is no longer finite.

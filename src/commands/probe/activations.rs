@@ -90,7 +90,7 @@ impl Activations {
         let start = batch.positions[0];
         let end = start + batch.rows() as u32;
         let mut plan = TapPlan::default();
-        let staged = |generated| TapRow { request: 0, generation: 0, generated, is_draft: false };
+        let staged = |generated| TapRow { generated, prompt_len, ..TapRow::default() };
         if start < prompt_len {
             let is_complete = end >= prompt_len;
             plan.means.push(PromptRun {

@@ -2,6 +2,8 @@
 
 use trail_platform::Rng;
 
+use trail_probe::reference;
+
 use super::*;
 
 const SHAPE: MlpShape = MlpShape { d: 5, hidden: 7, layers: 1, outputs: 3 };
@@ -83,11 +85,13 @@ fn a_standardized_input_is_folded_into_the_weights() {
             *x = (*x - mean[i]) * scale[i];
         }
     }
-    let weights = mlp.folded(&mean, &scale);
+    let weights = mlp.folded(&mean, &scale, SHAPE.d, Inputs::default());
     for (row, expected) in
         raw.rows().into_iter().zip(mlp.log_probabilities(standardized.view()).rows())
     {
-        let p = trail_probe::reference::forward(&weights, row.as_slice().expect("a row"));
+        let activation = row.as_slice().expect("a row");
+        let row = reference::Row { activation, generated: 0, prompt: None };
+        let p = reference::forward(&weights, row);
         for (p, log_p) in p.probabilities.iter().zip(expected) {
             assert!((p - f64::from(*log_p).exp()).abs() < 1e-5);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use trail_probe::{Bins, Partials, TapLayers, Tracker, Weights};
+use trail_probe::{Bins, Partials, Rows, TapLayers, Tracker, Weights};
 
 use super::*;
 use crate::backend::{Batch, HiddenSink, RequestKey, TapPlan, TapStage};
@@ -41,7 +41,8 @@ fn a_probe_over_two_layers_reads_both() {
         }
         let parts = sinks.each_ref().map(|sink| sink.lock().unwrap().activations().to_vec());
         let (head, mut p) = (new_probe().head, [0.0; 10]);
-        head.forward(&parts.concat(), 1, &Partials::new(&head, 1), &mut p);
+        let row = parts.concat();
+        head.forward(Rows::of(&row), 1, &Partials::new(&head, 1), &mut p);
         let expected = tracker.observe(0, 1, plan.rows[0].generated, &p).unwrap();
         let found = probe.read(0).expect("an estimate");
         assert_eq!((found.step, found.estimate), (step, expected));
