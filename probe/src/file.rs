@@ -185,6 +185,12 @@ impl Probe {
         Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, TapLayers::one(layer))
     }
 
+    /// The same probe with untrained weights for `inputs`, the same for the same seed.
+    pub fn with_random_inputs(self, inputs: Inputs, seed: u64) -> Probe {
+        let weights = Weights::clone(&self.weights).with_random(inputs, seed);
+        Probe { head: Head::new(&weights), weights: Arc::new(weights), ..self }
+    }
+
     /// The same probe on the kernels of `isa`; an error if this CPU cannot run them.
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })

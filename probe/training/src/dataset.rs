@@ -214,5 +214,4 @@ impl<'a> Dataset<'a> {
             push(row.request, Place::Row(at), row.generated, weight);
         }
     }
-
 }

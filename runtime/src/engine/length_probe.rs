@@ -284,12 +284,7 @@ impl RowSink for LengthProbe {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begun = Instant::now();
         if rows.iter().any(|row| row.is_draft) {
-            self
-                .stage
-                .write()
-                .expect("no task panicked")
-                .tap
-                .fill(step, rows, std::iter::empty());
+            self.stage.write().expect("no task panicked").tap.fill(step, rows, std::iter::empty());
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             posteriors.probabilities[..probabilities.len()].copy_from_slice(probabilities);
             return self.computed.store(step, Ordering::Release);

@@ -108,7 +108,8 @@ impl Trace {
                 shard.activation(layer, row, out);
             }
         }
-        let (prompt_tokens, generated) = (answer.prompt.len() as u32, (0..answer.tokens.len() as u32));
+        let (prompt_tokens, generated) =
+            (answer.prompt.len() as u32, (0..answer.tokens.len() as u32));
         let generated: Vec<u32> = generated.collect();
         let of = |head| Inference::new(head).of_answer(prompt_tokens, &generated, &inputs);
         let bins = heads.each_ref().map(|head| {

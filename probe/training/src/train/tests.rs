@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use trail_probe::reference::{self, Row};
 use trail_probe::Inputs;
+use trail_probe::reference::{self, Row};
 
 use super::*;
 use crate::shard::{Answer, Collected, Shard};
