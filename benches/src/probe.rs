@@ -12,8 +12,8 @@ use trail_cli::{EngineArgs, Error, count};
 use trail_platform::stats::median;
 use trail_platform::{Isa, Rng};
 use trail_probe::{
-    AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, TokenFilter, Tracker,
-    Weights, reference,
+    AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, Rows, TokenFilter,
+    Tracker, Weights, reference,
 };
 use trail_runtime::cpu::Pool;
 

@@ -131,6 +131,17 @@ impl Bins {
         inner.partition_point(|&edge| edge <= f64::from(remaining))
     }
 
+    /// Moves what `q` `[count]` has beyond the longest answer, of a request that has `generated`
+    /// tokens, to the bin in which that answer is cut. Nothing where it is older than that.
+    pub fn cut(&self, q: &mut [f32], generated: u32) {
+        let left = self.max_tokens().saturating_sub(generated);
+        if left > 0 {
+            let (last, beyond) = q[self.bin_of(left)..].split_first_mut().expect("a bin");
+            *last += beyond.iter().sum::<f32>();
+            beyond.fill(0.0);
+        }
+    }
+
     /// Expected remaining tokens under `q` (`[count]`, any positive sum): the mean of the
     /// midpoints.
     pub fn expected(&self, q: &[f32]) -> f32 {

@@ -7,13 +7,15 @@
 //! further tensors: of the prompt `prompt.mean.weight` `[hidden, d]` and `prompt.length.weight`
 //! `[hidden]`, of the age `age.bias` `[ages, hidden]`. Metadata, all strings:
 //!
-//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation;
+//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation or is of
+//!   another head;
 //! * `layer`: 0-based index of the block whose output is tapped, or up to four that ascend, with
 //!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
 //!   ([`Bins::from_edges`]); `bins` and `max_tokens` repeat their number and the last one;
 //! * `filter`, optional: `raw`, `bins` or `tokens`, the filter that predictions pass; by default
 //!   `tokens` with a fit, else `bins`;
+//! * `head`, optional: `bins` (the default) or `survival` ([`HeadKind`]);
 //! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
 //!   characters;
 //! * any other key: the record of the training, which is kept and not interpreted.
@@ -41,7 +43,7 @@ use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
 use crate::tracker::{Filter, FilterKind};
-use crate::weights::{HIDDEN, PromptWeights, Weights};
+use crate::weights::{HIDDEN, HeadKind, PromptWeights, Weights};
 
 pub(crate) use read::{Reader, read_file};
 pub use write::Storage;
@@ -75,7 +77,10 @@ impl Probe {
     /// the tensors contradict the sizes, or the sizes the bins.
     pub fn new(weights: Weights, bins: Bins, layers: TapLayers) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
-        let head = Head::new(&weights);
+        let head = match weights.kind {
+            HeadKind::Bins => Head::new(&weights),
+            HeadKind::Survival => Head::new(&weights).cut_at(bins),
+        };
         let (fit, filter_kind, model, record) = (None, None, None, BTreeMap::new());
         let weights = Arc::new(weights);
         Probe { layers, bins, head, weights, fit, filter_kind, model, record }
@@ -124,6 +129,7 @@ impl Probe {
             hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
             output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
             output_bias: reader.tensor("output.bias", &[bins.count()])?,
+            kind: HeadKind::ALL[reader.one_of("head", &HeadKind::ALL.map(HeadKind::name))?],
             prompt: read_prompt(&reader, hidden, d)?,
             age_bias: match reader.has("age.bias") {
                 true => reader.tensor("age.bias", &[AGES, hidden])?,
@@ -149,6 +155,7 @@ impl Probe {
             ("layer", self.layers.to_string()),
             ("hidden_size", weights.d.to_string()),
             ("filter", filter),
+            ("head", weights.kind.name().to_owned()),
         ];
         let Weights { d, hidden, bins, .. } = **weights;
         let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
@@ -175,8 +182,10 @@ impl Probe {
         }
         let (model, record) = (self.model.as_deref(), &self.record);
         let bins = Some(self.bins);
-        let version = if weights.inputs() == Inputs::default() { 2 } else { 3 };
-        serialize(Common { format: FORMAT, version, bins, model, record }, &own, &tensors, storage)
+        let is_plain = weights.inputs() == Inputs::default() && weights.kind == HeadKind::Bins;
+        let version = if is_plain { 2 } else { 3 };
+        let own = if is_plain { &own[..3] } else { &own };
+        serialize(Common { format: FORMAT, version, bins, model, record }, own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
@@ -188,7 +197,8 @@ impl Probe {
     /// The same probe with untrained weights for `inputs`, the same for the same seed.
     pub fn with_random_inputs(self, inputs: Inputs, seed: u64) -> Probe {
         let weights = Weights::clone(&self.weights).with_random(inputs, seed);
-        Probe { head: Head::new(&weights), weights: Arc::new(weights), ..self }
+        let probe = Probe::new(weights, self.bins, self.layers);
+        Probe { head: probe.head, weights: probe.weights, ..self }
     }
 
     /// The same probe on the kernels of `isa`; an error if this CPU cannot run them.

@@ -52,4 +52,4 @@ pub use tap_layers::TapLayers;
 pub use token_filter::{Fit, TokenFilter};
 pub use tracker::{Estimate, Filter, FilterKind, Tracker};
 pub use trail_platform::Isa;
-pub use weights::{PromptWeights, Weights};
+pub use weights::{HeadKind, PromptWeights, Weights};

@@ -10,6 +10,30 @@ use crate::inputs::Inputs;
 /// Hidden units of the paper's probe (TRAIL section 3.1).
 pub const HIDDEN: usize = 512;
 
+/// What the outputs of a head say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadKind {
+    /// The tokens until the answer ends or is cut.
+    #[default]
+    Bins,
+    /// The tokens until it would end: of an answer that was cut in training only the least is
+    /// known (discrete-time survival, censored at the cut).
+    Survival,
+}
+
+impl HeadKind {
+    /// Every kind.
+    pub const ALL: [HeadKind; 2] = [HeadKind::Bins, HeadKind::Survival];
+
+    /// The name, in files and as options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            HeadKind::Bins => "bins",
+            HeadKind::Survival => "survival",
+        }
+    }
+}
+
 /// `logits = output_weight * relu(hidden_weight * x + hidden_bias + p + a) + output_bias`, where p
 /// is the prompt's share and a that of the age, if the probe reads them.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +52,8 @@ pub struct Weights {
     pub output_weight: Vec<f32>,
     /// `[bins]`.
     pub output_bias: Vec<f32>,
+    /// What its outputs say.
+    pub kind: HeadKind,
     /// What it reads of the prompt beside the activation.
     pub prompt: Option<PromptWeights>,
     /// `[AGES, hidden]`, added to `hidden_bias` by [class of age](crate::age_class); empty where it
@@ -61,6 +87,7 @@ impl Weights {
             hidden_bias: draw(hidden, d),
             output_weight: draw(bins * hidden, hidden),
             output_bias: draw(bins, hidden),
+            kind: HeadKind::Bins,
             prompt: None,
             age_bias: Vec::new(),
         }

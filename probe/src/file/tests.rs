@@ -105,8 +105,9 @@ fn bf16_weights_are_those_of_the_head() {
 
 #[test]
 fn the_inputs_beside_the_activation_survive_the_file() {
-    for inputs in Inputs::ALL {
-        let probe = Probe::new(weights().with_random(inputs, 2), probe().bins, probe().layers);
+    for (inputs, kind) in Inputs::ALL.into_iter().zip([HeadKind::ALL, HeadKind::ALL].concat()) {
+        let weights = Weights { kind, ..weights().with_random(inputs, 2) };
+        let probe = Probe::new(weights, probe().bins, probe().layers);
         let bytes = probe.to_bytes(Storage::F32);
         let read = Probe::from_bytes(&bytes, "f").unwrap();
         assert_same(&read, &probe);

@@ -6,7 +6,7 @@
 use ndarray::Array2;
 use trail_platform::Rng;
 use trail_platform::rng::mix;
-use trail_probe::{Bins, Weights};
+use trail_probe::{Bins, HeadKind, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
 use crate::mlp::{Labelled, Mlp, MlpShape};
@@ -22,6 +22,8 @@ const VALIDATION_ROWS: usize = 1024;
 pub struct Recipe {
     /// Bins of remaining tokens.
     pub bins: Bins,
+    /// What the outputs say: of a survival head, answers that were cut teach only that they go on.
+    pub kind: HeadKind,
     /// Hidden units.
     pub hidden: usize,
     /// Passes over the examples.
@@ -50,6 +52,7 @@ impl Recipe {
     pub fn paper() -> Recipe {
         Recipe {
             bins: Bins::default(),
+            kind: HeadKind::Bins,
             hidden: trail_probe::weights::HIDDEN,
             epochs: 30,
             batch: 32,
@@ -155,7 +158,7 @@ impl<'a> Trainer<'a> {
     pub fn weights(&self) -> Weights {
         let mlp = Mlp::with(self.mlp.shape(), self.best.clone());
         let (width, inputs) = (self.data.activation_width(), self.data.inputs());
-        mlp.folded(&self.mean, &self.scale, width, inputs)
+        mlp.folded(&self.mean, &self.scale, width, inputs, self.recipe.kind)
     }
 
     /// Runs the next epoch. Fails if the loss is no longer finite.
@@ -183,12 +186,16 @@ impl<'a> Trainer<'a> {
         let [row_weight, prompt_weight] = self.loss_weights();
         let steps = (self.steps_of_an_epoch() * u64::from(epochs)) as f64;
         let (mut inputs, mut bins, mut weights) = (Array2::zeros((0, 0)), Vec::new(), Vec::new());
+        let mut censored = Vec::new();
         let (mut loss, mut count) = (0.0, 0);
         for examples in order.chunks(batch) {
             self.gather(examples, &mut inputs);
             drop_out(&mut inputs, dropout[0], &mut rng);
             bins.clear();
             bins.extend(examples.iter().map(|of| self.recipe.bins.bin_of(of.remaining)));
+            let is_survival = self.recipe.kind == HeadKind::Survival;
+            censored.clear();
+            censored.extend(examples.iter().map(|of| of.is_cut && is_survival));
             weights.clear();
             weights.extend(examples.iter().map(|of| match of.place {
                 Place::Row(_) => of.weight * row_weight,
@@ -199,7 +206,8 @@ impl<'a> Trainer<'a> {
             let hidden = (examples.len(), self.recipe.hidden);
             let keep = (dropout[1] > 0.0).then(|| mask(hidden, dropout[1], &mut rng));
             let keep = keep.as_ref().map(|keep| keep.view());
-            let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep };
+            let (inputs, bins, weights) = (inputs.view(), &bins[..], &weights[..]);
+            let rows = Labelled { inputs, bins, censored: &censored, weights, keep };
             loss += self.mlp.step(rows, rate, weight_decay) * examples.len() as f64;
             count += examples.len();
         }
@@ -238,8 +246,11 @@ impl<'a> Trainer<'a> {
                 let bin = self.recipe.bins.bin_of(of.remaining);
                 let weight = f64::from(of.weight);
                 total += weight;
-                loss -= weight * f64::from(log_p[bin]);
-                let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
+                let mut p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
+                if self.recipe.kind == HeadKind::Survival {
+                    self.recipe.bins.cut(&mut p, of.generated);
+                }
+                loss -= weight * f64::from(p[bin].max(f32::MIN_POSITIVE).ln());
                 let predicted = self.recipe.bins.expected(&p);
                 error += weight * f64::from((predicted - of.remaining as f32).abs());
                 correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
