@@ -77,17 +77,18 @@ impl Probe {
     /// the tensors contradict the sizes, or the sizes the bins.
     pub fn new(weights: Weights, bins: Bins, layers: TapLayers) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
-        let head = match weights.kind {
-            HeadKind::Bins => Head::new(&weights),
-            HeadKind::Survival => Head::new(&weights).cut_at(bins),
-        };
+        let head = Head::new(&weights);
         let (fit, filter_kind, model, record) = (None, None, None, BTreeMap::new());
         let weights = Arc::new(weights);
         Probe { layers, bins, head, weights, fit, filter_kind, model, record }
     }
 
-    /// The kind of the filter of its predictions; over tokens only with a fit.
+    /// The kind of the filter of its predictions; over tokens only with a fit, and none of a
+    /// survival head: filters take answers that are cut as ended.
     pub fn filter_kind(&self) -> FilterKind {
+        if self.weights.kind == HeadKind::Survival {
+            return FilterKind::Raw;
+        }
         match (self.filter_kind, &self.fit) {
             (Some(FilterKind::Tokens) | None, Some(_)) => FilterKind::Tokens,
             (Some(FilterKind::Raw), _) => FilterKind::Raw,
@@ -99,6 +100,9 @@ impl Probe {
     pub fn filter(&self) -> Filter {
         let smoother = Smoother::new(self.bins);
         match (self.filter_kind(), &self.fit) {
+            (FilterKind::Raw, _) if self.weights.kind == HeadKind::Survival => {
+                Filter::Survival(smoother)
+            }
             (FilterKind::Raw, _) => Filter::Raw(smoother),
             (FilterKind::Tokens, Some(fit)) => {
                 let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());

@@ -22,7 +22,6 @@ use std::ops::Range;
 use trail_platform::Isa;
 
 use crate::age::{AGES, age_class};
-use crate::bins::Bins;
 use crate::inputs::{Inputs, PromptSums, Rows};
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, ZERO, floats, floats_mut};
@@ -57,8 +56,6 @@ pub struct Head {
     output_weight: Packed,
     /// `[bins]`.
     output_bias: Box<[f32]>,
-    /// The bins at whose end an answer is cut, of a head whose outputs go on beyond it.
-    cut: Option<Bins>,
     kernel: Kernel,
 }
 
@@ -95,14 +92,8 @@ impl Head {
             inputs: weights.inputs(),
             output_weight: pack_output(&weights, panels, dtype.output()),
             output_bias: weights.output_bias.into(),
-            cut: None,
             kernel: Kernel::select(Isa::Auto).expect("every CPU runs what was detected"),
         }
-    }
-
-    /// The same head with distributions that are cut at the end of `bins` ([`Bins::cut`]).
-    pub fn cut_at(self, bins: Bins) -> Head {
-        Head { cut: Some(bins), ..self }
     }
 
     /// The same head on the kernels of `isa`; an error if this CPU cannot run them. The packing is
@@ -190,17 +181,11 @@ impl Head {
         }
     }
 
-    /// Turns the finished tasks' logits into the probabilities of `rows` of `of`: `out` is
-    /// `[rows.len(), bins]`. Every task of the row blocks concerned must have run in this pass.
-    pub fn finish_rows(
-        &self,
-        of: Rows<'_>,
-        rows: Range<usize>,
-        partials: &Partials,
-        out: &mut [f32],
-    ) {
+    /// Turns the finished tasks' logits into the probabilities of `rows`: `out` is `[rows.len(),
+    /// bins]`. Every task of the row blocks concerned must have run in this pass.
+    pub fn finish_rows(&self, rows: Range<usize>, partials: &Partials, out: &mut [f32]) {
         assert_eq!(out.len(), rows.len() * self.bins, "out is not [{}, {}]", rows.len(), self.bins);
-        let mut rest = &mut *out;
+        let mut rest = out;
         let mut first = rows.start;
         while first < rows.end {
             let block = first / ROW_BLOCK;
@@ -209,11 +194,6 @@ impl Head {
             self.finish_block(block, first % ROW_BLOCK, partials, here);
             (rest, first) = (after, last);
         }
-        if let Some(bins) = &self.cut {
-            for (row, p) in rows.zip(out.chunks_exact_mut(self.bins)) {
-                bins.cut(p, (of.beside)(row).generated);
-            }
-        }
     }
 
     /// The whole pass on the calling thread: `out` is `[rows, bins]`.
@@ -221,7 +201,7 @@ impl Head {
         for task in 0..self.tasks(rows) {
             self.run_task(task, of, rows, partials);
         }
-        self.finish_rows(of, 0..rows, partials, out);
+        self.finish_rows(0..rows, partials, out);
     }
 
     /// Chunks of hidden units.

@@ -247,11 +247,13 @@ impl<'a> Trainer<'a> {
                 let weight = f64::from(of.weight);
                 total += weight;
                 let mut p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
+                let mut predicted = self.recipe.bins.expected(&p);
                 if self.recipe.kind == HeadKind::Survival {
-                    self.recipe.bins.cut(&mut p, of.generated);
+                    let left = self.recipe.bins.left(of.generated);
+                    predicted = self.recipe.bins.expected_until(&p, left);
+                    self.recipe.bins.cut(&mut p, left);
                 }
                 loss -= weight * f64::from(p[bin].max(f32::MIN_POSITIVE).ln());
-                let predicted = self.recipe.bins.expected(&p);
                 error += weight * f64::from((predicted - of.remaining as f32).abs());
                 correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }

@@ -173,7 +173,7 @@ impl LengthProbe {
             let begun = Instant::now();
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let probabilities = &mut posteriors.probabilities[..rows.len() * self.head.bins()];
-            self.head.finish_rows(of, 0..rows.len(), &self.partials, probabilities);
+            self.head.finish_rows(0..rows.len(), &self.partials, probabilities);
             let step = stage.tap.step();
             match stage.tap.has_drafts() {
                 true => self.computed.store(step, Ordering::Release),

@@ -1,6 +1,6 @@
 //! Predictions for one answer.
 
-use trail_probe::{Head, HeadDtype, LengthPredictor, Prediction, Probe, Prompt, Tracker};
+use trail_probe::{Head, HeadDtype, HeadKind, LengthPredictor, Prediction, Probe, Prompt, Tracker};
 
 use crate::inference::Inference;
 use crate::shard::{Row, Shard};
@@ -118,18 +118,28 @@ impl Trace {
         });
         let same_bin =
             bins.each_ref().map(|of| of.iter().zip(&bins[0]).filter(|(a, b)| a == b).count());
-        let probabilities = of(&probe.head);
-        let raw: Vec<f32> = probabilities.iter().map(|p| probe.bins.expected(p)).collect();
+        let mut probabilities = of(&probe.head);
+        let left = |generated| match probe.weights.kind {
+            HeadKind::Bins => f32::INFINITY,
+            HeadKind::Survival => probe.bins.left(generated),
+        };
+        let raw = (0..).zip(&probabilities);
+        let raw = raw.map(|(generated, p)| probe.bins.expected_until(p, left(generated)));
+        let raw: Vec<f32> = raw.collect();
         let mut tracker = Tracker::new(probe.filter(), 1);
         let refined = (0..).zip(&probabilities).map(|(generated, p)| {
             let estimate = tracker.observe(0, 0, generated, p);
             estimate.expect("the only generation").remaining
         });
+        let refined = refined.collect();
+        for (generated, p) in (0..).zip(&mut probabilities) {
+            probe.bins.cut(p, left(generated).min(probe.bins.max_tokens() as f32));
+        }
         Trace {
             index: answer.index,
             prompt_tokens,
             stopped: answer.stopped,
-            refined: refined.collect(),
+            refined,
             prompt_probe: raw[0],
             length_predictor: predictor
                 .and_then(|predictor| predictor.predict(&Prompt::new(&answer.prompt)))

@@ -20,7 +20,7 @@ use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
 use half::bf16;
 use std::sync::Arc;
-use trail_probe::{HeadKind, Inputs, Weights};
+use trail_probe::{Inputs, Weights};
 use trail_ptx::DevicePtr;
 use trail_ptx::params::{self, ProbeParams, TapMeanParams};
 
@@ -265,10 +265,10 @@ impl ProbeWork {
                 "a probe made for the model",
             );
         }
-        if inputs != Inputs::default() || weights.kind != HeadKind::Bins {
+        if inputs != Inputs::default() {
             return unsupported(
-                format!("a probe of {inputs}, head {}, on the device", weights.kind.name()),
-                "bins of the activation alone; any on the CPU (--probe-device cpu)",
+                format!("a probe of {inputs} on the device"),
+                "one of the activation alone; any on the CPU (--probe-device cpu)",
             );
         }
         if !d.is_multiple_of(64) || !hidden.is_multiple_of(32) || bins > 32 {

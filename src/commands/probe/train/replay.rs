@@ -38,7 +38,6 @@ impl Candidate {
     /// That of `probe`, trained on `data`.
     pub fn new(mut probe: Probe, data: &Dataset<'_>) -> Candidate {
         let answers = observed(&probe, data);
-        // The token filter has a state for answers that were cut, which a survival head lacks.
         let has_fit = probe.weights.kind == HeadKind::Bins;
         probe.fit = has_fit.then(|| fit_probe(&probe, data, &answers));
         Candidate { probe, answers }
@@ -46,8 +45,10 @@ impl Candidate {
 
     /// The filters that it has what they need for.
     fn filters(&self) -> impl Iterator<Item = FilterKind> + use<> {
-        let has_fit = self.probe.fit.is_some();
-        FilterKind::ALL.into_iter().filter(move |&kind| kind != FilterKind::Tokens || has_fit)
+        // Only a head of bins has a fit, and only it has filters.
+        let kinds =
+            if self.probe.fit.is_some() { &FilterKind::ALL[..] } else { &[FilterKind::Raw] };
+        kinds.iter().copied()
     }
 }
 
