@@ -6,7 +6,7 @@ use ndarray::ArrayViewMut2;
 use trail_platform::rng::mix;
 use trail_probe::{AGES, Inputs, age_class};
 
-use crate::shard::Shard;
+use crate::shard::{Row, Shard};
 
 /// One of so many requests is kept for validation.
 const VALIDATION: u64 = 8;
@@ -35,6 +35,9 @@ pub struct Example {
     pub is_cut: bool,
     /// Steps of the answer that it represents: more than one where rows were left out.
     pub weight: f32,
+    /// Share of its answer: the steps that it represents by their age, so that each doubling of
+    /// the age counts the same. Those of an answer's rows add to 1.
+    pub share: f32,
 }
 
 /// Shards that cannot be trained on: one line.
@@ -187,9 +190,7 @@ impl<'a> Dataset<'a> {
     }
 
     fn add(&mut self, place: u32, shard: &Shard, seed: u64) {
-        let mut rows = vec![0_u32; shard.answers().len()];
-        shard.rows().iter().for_each(|row| rows[row.request as usize] += 1);
-        let mut push = |request: u32, in_shard: Place, generated: u32, weight: f32| {
+        let mut push = |request: u32, in_shard: Place, generated: u32, weight: f32, share: f32| {
             let answer = &shard.answers()[request as usize];
             let example = Example {
                 shard: place,
@@ -198,6 +199,7 @@ impl<'a> Dataset<'a> {
                 remaining: answer.remaining(generated),
                 is_cut: !answer.stopped,
                 weight,
+                share,
             };
             match is_validation(answer.index, seed) {
                 true => self.validation.push(example),
@@ -205,13 +207,26 @@ impl<'a> Dataset<'a> {
             }
         };
         for request in 0..shard.answers().len() as u32 {
-            push(request, Place::Prompt(request), 0, 1.0);
+            push(request, Place::Prompt(request), 0, 1.0, 1.0);
         }
-        for (at, row) in (0..).zip(shard.rows()) {
-            let answer = &shard.answers()[row.request as usize];
-            let fed = answer.tokens.len() as f32 - 1.0;
-            let weight = fed / rows[row.request as usize] as f32;
-            push(row.request, Place::Row(at), row.generated, weight);
+        let mut at = 0;
+        for rows in shard.rows().chunk_by(|a, b| a.request == b.request) {
+            let fed = shard.answers()[rows[0].request as usize].tokens.len() as u32 - 1;
+            let steps = steps(rows, fed);
+            let by_age = || steps.iter().zip(rows).map(|(of, row)| of / row.generated as f32);
+            let sum: f32 = by_age().sum();
+            for ((row, &weight), share) in rows.iter().zip(&steps).zip(by_age()) {
+                push(row.request, Place::Row(at), row.generated, weight, share / sum);
+                at += 1;
+            }
         }
     }
+}
+
+/// The steps, of `fed`, that each of the `rows` of an answer represents: those that are nearest.
+fn steps(rows: &[Row], fed: u32) -> Vec<f32> {
+    let middle = |pair: &[Row]| 0.5 * (pair[0].generated + pair[1].generated) as f32;
+    let inner = rows.windows(2).map(middle);
+    let edges: Vec<f32> = [0.5].into_iter().chain(inner).chain([fed as f32 + 0.5]).collect();
+    edges.windows(2).map(|edge| edge[1] - edge[0]).collect()
 }

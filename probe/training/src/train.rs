@@ -39,6 +39,9 @@ pub struct Recipe {
     /// Share of the inputs, and of the hidden units, that a step leaves out at random: rows of one
     /// answer say much the same, and an MLP learns answers by heart.
     pub dropout: [f32; 2],
+    /// What has equal shares of the loss of rows: answers, or else their steps. By steps long
+    /// answers outweigh the short ones that the scheduler must find.
+    pub by_answer: bool,
     /// Share of the loss that prompts have, beside the rows of their answers.
     pub prompt_share: f64,
     /// Epochs without a better validation loss after which the training ends.
@@ -60,6 +63,7 @@ impl Recipe {
             weight_decay: 0.01,
             standardize: false,
             dropout: [0.0; 2],
+            by_answer: false,
             prompt_share: 0.05,
             patience: 30,
             seed: 1,
@@ -75,6 +79,7 @@ impl Default for Recipe {
             rate: 1e-3,
             standardize: true,
             dropout: [0.3, 0.5],
+            by_answer: true,
             patience: 4,
             ..Recipe::paper()
         }
@@ -88,9 +93,9 @@ pub struct Epoch {
     pub number: u32,
     /// Mean cross-entropy over the training examples, while the weights changed.
     pub training_loss: f64,
-    /// Mean cross-entropy over the steps of the validation's answers.
+    /// Mean cross-entropy over the validation's answers, weighted as in the training.
     pub loss: f64,
-    /// Mean absolute error of the expected remaining tokens over the same steps, tokens.
+    /// Mean absolute error of the expected remaining tokens over the steps of these answers, tokens.
     pub mae: f64,
     /// Share of these steps whose likeliest bin is the true one.
     pub accuracy: f64,
@@ -198,7 +203,7 @@ impl<'a> Trainer<'a> {
             censored.extend(examples.iter().map(|of| of.is_cut && is_survival));
             weights.clear();
             weights.extend(examples.iter().map(|of| match of.place {
-                Place::Row(_) => of.weight * row_weight,
+                Place::Row(_) => self.weight(of) * row_weight,
                 Place::Prompt(_) => prompt_weight,
             }));
             let cosine = (std::f64::consts::PI * self.mlp.steps as f64 / steps).cos();
@@ -224,7 +229,7 @@ impl<'a> Trainer<'a> {
     fn loss_weights(&self) -> [f32; 2] {
         let sum = |is_wanted: fn(&Place) -> bool| -> f64 {
             let wanted = self.data.training.iter().filter(|of| is_wanted(&of.place));
-            wanted.map(|of| f64::from(of.weight)).sum()
+            wanted.map(|of| f64::from(self.weight(of))).sum()
         };
         let rows = sum(|place| matches!(place, Place::Row(_)));
         let prompts = sum(|place| matches!(place, Place::Prompt(_)));
@@ -234,18 +239,25 @@ impl<'a> Trainer<'a> {
             .map(|weight| weight as f32)
     }
 
+    /// The weight of a row in the loss.
+    fn weight(&self, row: &Example) -> f32 {
+        if self.recipe.by_answer { row.share } else { row.weight }
+    }
+
     fn validate(&self, number: u32, training_loss: f64) -> Epoch {
         let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
         let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
         let mut inputs = Array2::zeros((0, 0));
-        let (mut loss, mut error, mut correct, mut total) = (0.0, 0.0, 0.0, 0.0);
+        let (mut loss, mut error, mut correct) = (0.0, 0.0, 0.0);
+        let (mut total, mut steps) = (0.0, 0.0);
         for examples in rows.chunks(VALIDATION_ROWS) {
             self.gather(examples, &mut inputs);
             let log_p = self.mlp.log_probabilities(inputs.view());
             for (of, log_p) in examples.iter().zip(log_p.rows()) {
                 let bin = self.recipe.bins.bin_of(of.remaining);
-                let weight = f64::from(of.weight);
+                let weight = f64::from(self.weight(of));
                 total += weight;
+                steps += f64::from(of.weight);
                 let mut p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
                 let mut predicted = self.recipe.bins.expected(&p);
                 if self.recipe.kind == HeadKind::Survival {
@@ -254,11 +266,13 @@ impl<'a> Trainer<'a> {
                     self.recipe.bins.cut(&mut p, left);
                 }
                 loss -= weight * f64::from(p[bin].max(f32::MIN_POSITIVE).ln());
-                error += weight * f64::from((predicted - of.remaining as f32).abs());
-                correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
+                error += f64::from(of.weight) * f64::from((predicted - of.remaining as f32).abs());
+                correct += f64::from(of.weight)
+                    * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }
         }
-        let [loss, mae, accuracy] = [loss, error, correct].map(|sum| sum / f64::max(total, 1.0));
+        let loss = loss / f64::max(total, f64::MIN_POSITIVE);
+        let [mae, accuracy] = [error, correct].map(|sum| sum / f64::max(steps, 1.0));
         Epoch { number, training_loss, loss, mae, accuracy }
     }
 
