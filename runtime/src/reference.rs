@@ -6,8 +6,8 @@
 //! tokens.
 
 use crate::model::{
-    Activation, LayerRope, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias,
-    RopePairing, Tensor,
+    Activation, GatedMlp, LayerRope, LayerWeights, Mlp, Model, ModelConfig, PostNorms, QkNorm,
+    QkvBias, RopePairing, Tensor,
 };
 
 /// A model with its weights converted to f32.
@@ -43,9 +43,37 @@ struct Layer {
     v: Matrix,
     o: Matrix,
     mlp_norm: Vec<f32>,
+    mlp: Experts,
+}
+
+/// The MLPs of a layer.
+struct Experts {
+    /// `None`: the only one computes every row.
+    router: Option<Matrix>,
+    /// The experts, then the shared one.
+    gated: Vec<Gated>,
+}
+
+/// A gated MLP.
+struct Gated {
     gate: Matrix,
     up: Matrix,
     down: Matrix,
+}
+
+impl Experts {
+    fn new(mlp: &Mlp) -> Self {
+        let gated = |mlp: &GatedMlp| Gated {
+            gate: Matrix::new(&mlp.gate),
+            up: Matrix::new(&mlp.up),
+            down: Matrix::new(&mlp.down),
+        };
+        let router = match mlp {
+            Mlp::Dense(_) => None,
+            Mlp::Mixture(mixture) => Some(Matrix::new(&mixture.router)),
+        };
+        Experts { router, gated: mlp.gated().map(gated).collect() }
+    }
 }
 
 /// A row-major `[rows, cols]` matrix.
@@ -87,9 +115,7 @@ impl Layer {
             v: Matrix::new(&weights.v),
             o: Matrix::new(&weights.o),
             mlp_norm: weights.mlp_norm.clone(),
-            gate: Matrix::new(&weights.gate),
-            up: Matrix::new(&weights.up),
-            down: Matrix::new(&weights.down),
+            mlp: Experts::new(&weights.mlp),
         }
     }
 }
@@ -194,19 +220,52 @@ impl Reference {
         out
     }
 
-    /// x += Down(activation(Gate norm(x)) * Up norm(x)), for each position. `x`: `[T][d]`.
+    /// x += MLP(norm(x)), or the weighted sum of the experts that the router chooses, for each
+    /// position. `x`: `[T][d]`.
     fn mlp(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         for x in x {
             let normed = self.rms_norm(x, &layer.mlp_norm);
-            let (gate, up) = (layer.gate.apply(&normed), layer.up.apply(&normed));
-            let activation = match self.config.activation {
-                Activation::Silu => silu,
-                Activation::GeluTanh => gelu_tanh,
+            let chosen = match &layer.mlp.router {
+                None => vec![(0, 1.0)],
+                Some(router) => self.route(&router.apply(&normed)),
             };
-            let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| activation(g) * u).collect();
-            let out = layer.down.apply(&inner);
-            self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.mlp));
+            let mut sum = vec![0.0; x.len()];
+            for (expert, weight) in chosen {
+                let out = self.gated(&layer.mlp.gated[expert], &normed);
+                sum.iter_mut().zip(out).for_each(|(sum, out)| *sum += weight * out);
+            }
+            self.add_block(x, sum, layer.post_norms.as_ref().map(|norms| &norms.mlp));
         }
+    }
+
+    /// The experts of a row by the router's `scores`, with their weights: the experts with the
+    /// highest scores, of equal ones those with the lowest indices; last the shared one, if there
+    /// is one, by the score behind those of the others.
+    fn route(&self, scores: &[f32]) -> Vec<(usize, f32)> {
+        let mixture = self.config.mixture.as_ref().expect("a router is that of a mixture");
+        let (experts, shared) = scores.split_at(mixture.num_experts);
+        let mut order: Vec<usize> = (0..experts.len()).collect();
+        order.sort_by(|&a, &b| experts[b].total_cmp(&experts[a])); // Stable.
+        order.truncate(mixture.experts_per_token);
+        let exp = |&expert: &usize| f64::from(experts[expert] - experts[order[0]]).exp();
+        let sum: f64 = match mixture.normalized {
+            true => order.iter().map(exp).sum(),
+            false => (0..experts.len()).map(|expert| exp(&expert)).sum(),
+        };
+        let chosen = order.iter().map(|expert| (*expert, (exp(expert) / sum) as f32));
+        let sigmoid = |&score: &f32| (1.0 / (1.0 + f64::from(-score).exp())) as f32;
+        chosen.chain(shared.iter().map(|score| (experts.len(), sigmoid(score)))).collect()
+    }
+
+    /// Down(activation(Gate x) * Up x): `[d] -> [d]`.
+    fn gated(&self, mlp: &Gated, x: &[f32]) -> Vec<f32> {
+        let (gate, up) = (mlp.gate.apply(x), mlp.up.apply(x));
+        let activation = match self.config.activation {
+            Activation::Silu => silu,
+            Activation::GeluTanh => gelu_tanh,
+        };
+        let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| activation(g) * u).collect();
+        mlp.down.apply(&inner)
     }
 
     /// x divided by its root mean square, times `weight`: `[d] -> [d]`.
@@ -216,7 +275,8 @@ impl Reference {
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`).
+    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`), or of all of
+    /// them together where `weight` is as long.
     fn norm_heads(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }

@@ -17,7 +17,7 @@ impl Regions<'_> {
     /// Attention over the KV pool. A work item is one KV head and some rows of a request; or, if
     /// these are too few for the threads, one KV head, one decode row and one partition.
     pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
-        let packing = self.packing(&[&weights.o]);
+        let packing = self.packing([&weights.o]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let Buffers { queries, attended, tasks, splits, partials, .. } = &mut *self.buffers;
         packing.clear_padding(attended, self.batch.rows(), self.config.q_size());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_platform::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{LayerWeights, Model, ModelConfig, Tensor, Weights};
+use crate::model::{Dtype, GatedMlp, LayerWeights, Mlp, Model, ModelConfig, Tensor, Weights};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::narrow::{NarrowKernels, matrices};
@@ -110,6 +110,22 @@ impl CpuForward {
         &self.weights
     }
 
+    /// The matrices that the last pass read: of a mixture's experts those that computed a row.
+    pub fn matrices_read(&self) -> Vec<&Tensor> {
+        let mut read = Vec::new();
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            read.extend([&layer.q, &layer.k, &layer.v, &layer.o]);
+            read.extend(layer.mlp.mixture().map(|mixture| &mixture.router));
+            for (mlp, gated) in layer.mlp.gated().enumerate() {
+                if self.buffers.routes.is_used(&self.model.config, index, mlp) {
+                    read.extend(gated.matrices());
+                }
+            }
+        }
+        read.push(&self.weights.lm_head);
+        read
+    }
+
     /// Bytes of weights that were repacked.
     pub fn repacked_bytes(&self) -> usize {
         let repacked = matrices(&self.weights).filter(|tensor| tensor.is_interleaved());
@@ -195,7 +211,7 @@ fn check_config(config: &ModelConfig) -> Result<(), String> {
 fn check_weights(model: &Model) -> Result<(), String> {
     let config = &model.config;
     let weights = &model.weights;
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let hidden = config.hidden_size;
     let (q, kv) = (config.q_size(), config.kv_size());
     let shape = |name: &str, tensor: &Tensor, rows: usize, cols: usize| {
         let given = (tensor.rows, tensor.cols);
@@ -213,12 +229,18 @@ fn check_weights(model: &Model) -> Result<(), String> {
             ("k", &layer.k, kv, hidden),
             ("v", &layer.v, kv, hidden),
             ("o", &layer.o, hidden, q),
-            ("gate", &layer.gate, inner, hidden),
-            ("up", &layer.up, inner, hidden),
-            ("down", &layer.down, hidden, inner),
         ];
         for (name, tensor, rows, cols) in projections {
             shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
+        }
+        for (mlp, inner) in check_mlp(config, index, &layer.mlp)? {
+            let GatedMlp { gate, up, down } = mlp;
+            let matrices = [("gate", gate, inner, hidden), ("up", up, inner, hidden)];
+            for (name, tensor, rows, cols) in
+                matrices.into_iter().chain([("down", down, hidden, inner)])
+            {
+                shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
+            }
         }
         if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
             return Err(format!("a norm of layer {index} is not of width {hidden}"));
@@ -228,14 +250,42 @@ fn check_weights(model: &Model) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the MLP of layer `index` is of the config's kind. Returns its gated MLPs, each with
+/// the width of its inner layer.
+fn check_mlp<'a>(
+    config: &ModelConfig,
+    index: usize,
+    mlp: &'a Mlp,
+) -> Result<Vec<(&'a GatedMlp, usize)>, String> {
+    let (mixture, layer) = match (mlp, config.layer_mixture(index)) {
+        (Mlp::Dense(dense), None) => return Ok(vec![(dense, config.intermediate_size)]),
+        (Mlp::Mixture(layer), Some(mixture)) => (mixture, layer),
+        (_, mixture) => {
+            return Err(format!("layer {index}, a mixture by its config: {}", mixture.is_some()));
+        }
+    };
+    let router = (layer.router.dtype, layer.router.rows, layer.router.cols);
+    if router != (Dtype::F32, mixture.router_rows(), config.hidden_size) {
+        return Err(format!("the router of layer {index} is {router:?}"));
+    }
+    let counts = (layer.experts.len(), layer.shared.is_some());
+    let fits = (1..=mixture.num_experts).contains(&mixture.experts_per_token);
+    if counts != (mixture.num_experts, mixture.shared_size.is_some()) || !fits {
+        return Err(format!("layer {index}: experts and a shared one {counts:?}, {mixture:?}"));
+    }
+    let experts = layer.experts.iter().map(|mlp| (mlp, mixture.expert_size));
+    Ok(experts.chain(layer.shared.iter().zip(mixture.shared_size)).collect())
+}
+
 /// Checks that `layer` has the vectors of its family, of the config's lengths.
 fn check_family(config: &ModelConfig, layer: &LayerWeights) -> Result<(), String> {
     let (q, kv) = (config.q_size(), config.kv_size());
-    let (head, hidden) = (config.head_dim, config.hidden_size);
+    let hidden = config.hidden_size;
+    let (q_norm, k_norm) = config.qk_norm_sizes();
     let LayerWeights { qkv_bias, qk_norm, post_norms, .. } = layer;
     let family = config.architecture;
     let bias = qkv_bias.as_ref().map(|bias| [(&bias.q, q), (&bias.k, kv), (&bias.v, kv)]);
-    let qk_norm = qk_norm.as_ref().map(|norm| [(&norm.q, head), (&norm.k, head)]);
+    let qk_norm = qk_norm.as_ref().map(|norm| [(&norm.q, q_norm), (&norm.k, k_norm)]);
     // A family without post norms has no buffer for them.
     if post_norms.is_some() != family.has_post_norms() {
         return Err(format!("{family:?}, post norms: {}", post_norms.is_some()));

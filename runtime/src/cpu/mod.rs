@@ -21,6 +21,7 @@ mod forward;
 mod heads;
 mod kv;
 mod linear;
+mod mixture;
 mod narrow;
 mod options;
 mod pass;
@@ -28,6 +29,7 @@ mod pool;
 mod regions;
 mod repack;
 mod rope;
+mod routes;
 mod samplers;
 mod tap;
 

@@ -152,6 +152,38 @@ impl Archive {
         self.take(name, &[rows, cols], rows, cols)
     }
 
+    /// Takes the vector `name` of `len` elements as a matrix of one row, without copying its bytes;
+    /// Hugging Face's checkpoints have it as such a matrix.
+    pub(super) fn row(&mut self, name: &str, len: usize) -> Result<Tensor, LoadError> {
+        match self.naming {
+            Naming::HuggingFace => self.matrix(name, 1, len),
+            Naming::Gguf(_) => self.take(name, &[len], 1, len),
+        }
+    }
+
+    /// Takes the matrices `[rows, cols]` of `count` experts, without copying their bytes: in
+    /// Hugging Face's checkpoints `PREFIX.EXPERT.PART.weight`, in GGUF files one tensor.
+    pub(super) fn experts(
+        &mut self,
+        prefix: &str,
+        part: &str,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Vec<Tensor>, LoadError> {
+        if self.naming == Naming::HuggingFace {
+            let mut matrix = |expert| {
+                let name = format!("{prefix}.{expert}.{part}.weight");
+                self.matrix(&name, rows, cols)
+            };
+            return (0..count).map(&mut matrix).collect();
+        }
+        let name = format!("{prefix}.{part}.weight");
+        let all = self.take(&name, &[count, rows, cols], count * rows, cols)?;
+        let part = |expert| all.part(expert * rows, rows).expect("rows of the tensor");
+        Ok((0..count).map(part).collect())
+    }
+
     /// Takes the vector `name` of `len` elements as f32.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         Ok(self.take(name, &[len], 1, len)?.to_f32())

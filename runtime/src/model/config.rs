@@ -2,6 +2,8 @@
 
 use trail_cpu_kernels::{Activation, Dtype};
 
+use super::MixtureConfig;
+
 /// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
@@ -20,17 +22,42 @@ pub enum Architecture {
     /// Gemma 3, text only: scaled embedding, GeGLU, norms on q and k and after each block, local
     /// and global layers with two RoPE bases.
     Gemma3,
+    /// Mixtral: Mistral with experts in place of the MLP.
+    Mixtral,
+    /// OLMoE: Llama with experts, and norms over all of q and of k.
+    Olmoe,
+    /// Qwen2-MoE, Qwen1.5-MoE: Qwen2 with experts, one of them shared by all tokens.
+    Qwen2Moe,
+    /// Qwen3-MoE: Qwen3 with experts.
+    Qwen3Moe,
 }
 
 impl Architecture {
     /// True if the query, key and value projections have biases.
     pub fn has_qkv_bias(self) -> bool {
-        self == Architecture::Qwen2
+        matches!(self, Architecture::Qwen2 | Architecture::Qwen2Moe)
     }
 
-    /// True if query and key heads are normalised before RoPE.
+    /// True if queries and keys are normalised before RoPE, each head by itself or all together.
     pub fn has_qk_norm(self) -> bool {
-        matches!(self, Architecture::Qwen3 | Architecture::Gemma3)
+        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe};
+        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe)
+    }
+
+    /// True if one norm has all query heads of a row, and one all key heads.
+    pub fn has_wide_qk_norm(self) -> bool {
+        self == Architecture::Olmoe
+    }
+
+    /// True if layers have experts in place of the MLP.
+    pub fn has_experts(self) -> bool {
+        use Architecture::{Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
+        matches!(self, Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
+    }
+
+    /// True if one of the experts computes every row.
+    pub fn has_shared_expert(self) -> bool {
+        self == Architecture::Qwen2Moe
     }
 
     /// True if the outputs of attention and MLP are normalised before they are added.
@@ -107,8 +134,10 @@ pub struct ModelConfig {
     pub architecture: Architecture,
     /// Residual stream width d.
     pub hidden_size: usize,
-    /// Width of the MLP's inner layer.
+    /// Width of the MLP's inner layer; of a mixture's experts see `mixture`.
     pub intermediate_size: usize,
+    /// The experts in place of the MLP, if the family has them.
+    pub mixture: Option<MixtureConfig>,
     /// Number of transformer layers.
     pub num_layers: usize,
     /// Number of query heads.
@@ -157,6 +186,14 @@ impl ModelConfig {
         self.num_heads * self.head_dim
     }
 
+    /// Lengths of the norms of q and k.
+    pub fn qk_norm_sizes(&self) -> (usize, usize) {
+        match self.architecture.has_wide_qk_norm() {
+            true => (self.q_size(), self.kv_size()),
+            false => (self.head_dim, self.head_dim),
+        }
+    }
+
     /// Rows of the key (and of the value) projection.
     pub fn kv_size(&self) -> usize {
         self.num_kv_heads * self.head_dim
@@ -173,6 +210,31 @@ impl ModelConfig {
         let tokens: usize =
             self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
         dtype.bytes_of(2 * tokens * self.kv_size())
+    }
+
+    /// The mixture that takes the place of the MLP of `layer`, if one does.
+    pub fn layer_mixture(&self, layer: usize) -> Option<&MixtureConfig> {
+        self.mixture.as_ref().filter(|mixture| !mixture.dense_layers.contains(&layer))
+    }
+
+    /// Inner activations of each kind of MLP that the layers have: rows for each row of a batch,
+    /// and their width.
+    pub fn inner_shapes(&self) -> Vec<(usize, usize)> {
+        let mut shapes = Vec::new();
+        if (0..self.num_layers).any(|layer| self.layer_mixture(layer).is_none()) {
+            shapes.push((1, self.intermediate_size));
+        }
+        if let Some(mixture) = &self.mixture {
+            shapes.push((mixture.experts_per_token, mixture.expert_size));
+            shapes.extend(mixture.shared_size.map(|size| (1, size)));
+        }
+        shapes
+    }
+
+    /// Rows of the MLPs' input for each row of a batch: the row, and in a mixture a copy for each
+    /// of its experts, so that the rows of an expert can be consecutive.
+    pub fn mlp_input_rows(&self) -> usize {
+        1 + self.mixture.as_ref().map_or(0, |mixture| mixture.experts_per_token)
     }
 
     /// Factor of the scores.

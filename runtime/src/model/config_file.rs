@@ -9,7 +9,7 @@ use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
-use super::{files, layer_file, rope_file};
+use super::{files, layer_file, mixture_file, rope_file};
 
 /// Default of RMSNorm's epsilon, as in transformers.
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
@@ -50,6 +50,7 @@ impl ModelConfig {
             architecture,
             hidden_size,
             intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
+            mixture: mixture_file::read(&fields, architecture, num_layers)?,
             num_layers,
             num_heads,
             num_kv_heads: num_kv_heads(&fields, family, num_heads)?,
@@ -100,9 +101,9 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
         let remedy = "choose a model that generates text";
         return Err(fields.refuse("use_bidirectional_attention", "false", remedy));
     }
-    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+    for key in ["attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"] {
         if fields.get(key).is_some() {
-            return Err(fields.refuse(key, "null", "choose a model without soft capping"));
+            return Err(fields.refuse(key, "null", "choose a model without this limit of values"));
         }
     }
     if fields.get("quantization_config").is_some() {

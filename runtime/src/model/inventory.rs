@@ -1,6 +1,6 @@
 //! List of a model's tensors, for reports.
 
-use super::{Dtype, Tensor, Weights};
+use super::{Dtype, GatedMlp, Mlp, Tensor, Weights};
 
 /// A tensor of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,30 @@ impl TensorInfo {
     }
 }
 
+/// The matrices of an MLP; those of all experts are one tensor.
+fn of_mlp(mlp: &Mlp, layer: usize) -> Vec<TensorInfo> {
+    let gated = |names: [&'static str; 3], mlp: &GatedMlp| {
+        let named = names.into_iter().zip(mlp.matrices());
+        named.map(|(name, tensor)| TensorInfo::matrix(name, Some(layer), tensor)).collect()
+    };
+    let mixture = match mlp {
+        Mlp::Dense(dense) => return gated(["gate", "up", "down"], dense),
+        Mlp::Mixture(mixture) => mixture,
+    };
+    let count = mixture.experts.len();
+    let mut all = vec![TensorInfo::matrix("router", Some(layer), &mixture.router)];
+    let experts = mixture.experts.first().map(|first| {
+        gated(["gate_experts", "up_experts", "down_experts"], first).into_iter().map(|one| {
+            let shape = [&[count], &one.shape[..]].concat();
+            TensorInfo { shape, bytes: one.bytes * count, ..one }
+        })
+    });
+    all.extend(experts.into_iter().flatten());
+    let shared = ["gate_shared", "up_shared", "down_shared"];
+    all.extend(mixture.shared.iter().flat_map(|mlp| gated(shared, mlp)));
+    all
+}
+
 impl Weights {
     /// All tensors in the order of the forward pass. An output projection that is the embedding
     /// table is left out; vectors are f32 in memory, whatever the file has.
@@ -49,10 +73,8 @@ impl Weights {
                 matrix("v", &layer.v),
                 matrix("o", &layer.o),
                 vector("mlp_norm", &layer.mlp_norm),
-                matrix("gate", &layer.gate),
-                matrix("up", &layer.up),
-                matrix("down", &layer.down),
             ]);
+            all.extend(of_mlp(&layer.mlp, index));
             if let Some(bias) = &layer.qkv_bias {
                 all.extend([
                     vector("q_bias", &bias.q),

@@ -34,6 +34,7 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         architecture: Architecture::Llama,
         hidden_size: 4096,
         intermediate_size: 14336,
+        mixture: None,
         num_layers,
         num_heads: 32,
         num_kv_heads: 8,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
+use trail_runtime::model::{
+    Activation, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, RopeScaling, Tensor,
+};
 use trail_runtime::reference::Reference;
 use trail_test_support::golden::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 
@@ -27,7 +29,7 @@ fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
 #[test]
 fn reference_agrees_with_transformers() {
     let all = Golden::all(&golden_folder());
-    assert_eq!(all.len(), 14 * 3 + 2);
+    assert_eq!(all.len(), 14 * 3 + 2 + 4 * 2);
     for golden in all {
         let model = Model::load(&golden.folder).expect("a model");
         let reference = Reference::new(&model);
@@ -56,7 +58,7 @@ fn hidden_states_agree_with_transformers() {
 /// Models, the feature of their variant, and its removal.
 type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
 
-const LEFT_OUT: [LeftOut; 14] = [
+const LEFT_OUT: [LeftOut; 18] = [
     (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
         model.config.windows.fill(None);
     }),
@@ -74,7 +76,27 @@ const LEFT_OUT: [LeftOut; 14] = [
     (&["qwen2-f32"], "bias of v", |model| {
         each_layer(model, |layer| layer.qkv_bias.as_mut().expect("biases").v.fill(0.0));
     }),
-    (&["qwen3-f32", "gemma3-f32"], "q and k norms", |model| {
+    (&["qwen3_moe-f32", "mixtral-f32"], "sum of the weights", |model| {
+        mixture(model).normalized = false;
+    }),
+    (&["qwen2_moe-f32", "olmoe-f32"], "softmax of all scores", |model| {
+        mixture(model).normalized = true;
+    }),
+    (&["mixtral-f32", "olmoe-f32", "qwen2_moe-f32", "qwen3_moe-f32"], "an expert", |model| {
+        mixture(model).experts_per_token -= 1;
+    }),
+    (&["qwen2_moe-f32"], "gate of the shared expert", |model| {
+        each_layer(model, |layer| {
+            let Mlp::Mixture(mixture) = &mut layer.mlp else { return };
+            let mut values = mixture.router.to_f32();
+            let (rows, cols) = (mixture.router.rows, mixture.router.cols);
+            values[(rows - 1) * cols..].fill(0.0);
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+            let router = Tensor::new(Dtype::F32, rows, cols, Arc::new(bytes), 0);
+            mixture.router = router.expect("as many bytes");
+        });
+    }),
+    (&["qwen3-f32", "qwen3_moe-f32", "olmoe-f32", "gemma3-f32"], "q and k norms", |model| {
         each_layer(model, |layer| layer.qk_norm = None);
     }),
     (&["smollm3-f32"], "NoPE", |model| model.config.layers_without_rope.clear()),
@@ -90,6 +112,10 @@ const LEFT_OUT: [LeftOut; 14] = [
         model.weights.norm.iter_mut().for_each(|weight| *weight -= 1.0);
     }),
 ];
+
+fn mixture(model: &mut Model) -> &mut MixtureConfig {
+    model.config.mixture.as_mut().expect("experts")
+}
 
 fn each_layer(model: &mut Model, change: fn(&mut LayerWeights)) {
     model.weights.layers.iter_mut().for_each(change);
@@ -122,7 +148,7 @@ fn both_forms_of_a_config_are_the_same_model() {
         assert_eq!(saved.expect("a config"), given, "{}", golden.name());
         found += 1;
     }
-    assert_eq!(found, 5);
+    assert_eq!(found, 9);
 }
 
 #[test]
@@ -143,7 +169,7 @@ fn variants_load_as_what_they_are() {
     let (_, model) = load("mixed");
     let layer = &model.weights.layers[0];
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        let tensors = [&model.weights.embed, &layer.q, &layer.up];
+        let tensors = [&model.weights.embed, &layer.q, &layer.mlp.dense().expect("an MLP").up];
         assert!(tensors.iter().any(|tensor| tensor.dtype == dtype), "{dtype:?}");
     }
 }
@@ -159,7 +185,7 @@ fn every_kind_of_path_loads() {
         "sharded-bf16/model.safetensors.index.json",
     ] {
         let model = Model::load(&folder.join(path)).expect(path);
-        assert_eq!(model.weights.layers[1].up.dtype, Dtype::Bf16);
+        assert_eq!(model.weights.layers[1].q.dtype, Dtype::Bf16);
     }
 }
 

@@ -1,6 +1,8 @@
 //! A writer of GGUF files, and golden models as such files.
 
-use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model, RopeScaling, Tensor};
+use trail_runtime::model::{
+    Architecture, Dtype, LayerWeights, Mixture, Mlp, Model, RopeScaling, Tensor,
+};
 
 /// Alignment of the tensors' bytes.
 const ALIGNMENT: usize = 32;
@@ -167,9 +169,15 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
         }
         matrix(&mut file, &name("attn_v"), &layer.v);
         matrix(&mut file, &name("attn_output"), &layer.o);
-        matrix(&mut file, &name("ffn_gate"), &layer.gate);
-        matrix(&mut file, &name("ffn_up"), &layer.up);
-        matrix(&mut file, &name("ffn_down"), &layer.down);
+        match &layer.mlp {
+            Mlp::Dense(mlp) => {
+                for (part, tensor) in ["ffn_gate", "ffn_up", "ffn_down"].iter().zip(mlp.matrices())
+                {
+                    matrix(&mut file, &name(part), tensor);
+                }
+            }
+            Mlp::Mixture(mixture) => write_mixture(&mut file, &name, mixture, store),
+        }
         write_vectors(&mut file, index, layer);
     }
     file.vector("output_norm.weight", &weights.norm);
@@ -177,6 +185,34 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
         matrix(&mut file, "output.weight", &weights.lm_head);
     }
     file
+}
+
+/// Writes experts: one tensor has a projection of all of them.
+fn write_mixture(
+    file: &mut GgufWriter,
+    name: &dyn Fn(&str) -> String,
+    mixture: &Mixture,
+    store: Store,
+) {
+    let (experts, hidden) = (mixture.experts.len(), mixture.router.cols);
+    let router = mixture.router.to_f32();
+    let (router, shared_gate) = router.split_at(experts * hidden);
+    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    file.tensor(&name("ffn_gate_inp"), &[experts, hidden], 0, bytes(router));
+    for (index, part) in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].iter().enumerate() {
+        let all: Vec<_> = mixture.experts.iter().map(|mlp| store(mlp.matrices()[index])).collect();
+        let tensor = mixture.experts[0].matrices()[index];
+        let bytes = all.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        file.tensor(&name(part), &[experts, tensor.rows, tensor.cols], all[0].0, bytes);
+    }
+    if let Some(shared) = &mixture.shared {
+        file.vector(&name("ffn_gate_inp_shexp"), shared_gate);
+        let parts = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
+        for (part, tensor) in parts.iter().zip(shared.matrices()) {
+            let (kind, bytes) = store(tensor);
+            file.tensor(&name(part), &[tensor.rows, tensor.cols], kind, bytes);
+        }
+    }
 }
 
 /// A query or key projection with its rows in the order of the family's files.
@@ -215,6 +251,9 @@ fn family(model: &Model) -> &'static str {
         Architecture::Qwen2 => "qwen2",
         Architecture::Qwen3 => "qwen3",
         Architecture::Gemma3 => "gemma3",
+        Architecture::Olmoe => "olmoe",
+        Architecture::Qwen2Moe => "qwen2moe",
+        Architecture::Qwen3Moe => "qwen3moe",
         _ => "llama",
     }
 }
@@ -236,6 +275,18 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
     ];
     for (name, size) in sizes {
         file.int(&key(name), size as u32);
+    }
+    if let Some(mixture) = &config.mixture {
+        file.int(&key("expert_count"), mixture.num_experts as u32);
+        file.int(&key("expert_used_count"), mixture.experts_per_token as u32);
+        let name = match family {
+            "llama" | "olmoe" => "feed_forward_length",
+            _ => "expert_feed_forward_length",
+        };
+        file.int(&key(name), mixture.expert_size as u32);
+        if let Some(size) = mixture.shared_size {
+            file.int(&key("expert_shared_feed_forward_length"), size as u32);
+        }
     }
     file.float(&key("attention.layer_norm_rms_epsilon"), config.rms_norm_eps);
     file.float(&key("rope.freq_base"), config.rope.theta as f32);

@@ -37,6 +37,7 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
+        ("experts", config.mixture.is_some()),
         ("norms after attention and MLP", architecture.has_post_norms()),
         ("another scale of the scores", config.attention_scale.is_some()),
         ("GeGLU", config.activation != Activation::Silu),

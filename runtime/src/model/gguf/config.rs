@@ -7,9 +7,9 @@ use trail_cpu_kernels::Activation;
 use super::metadata::{Metadata, Value};
 use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling};
 use crate::model::size_limits::{
-    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
+    MAX_CONTEXT, MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
-use crate::model::{LoadError, ModelConfig};
+use crate::model::{LoadError, MixtureConfig, ModelConfig};
 
 /// Base of the rotary frequencies of a file that names none, and of Gemma's local layers.
 const DEFAULT_ROPE_BASE: f64 = 10_000.0;
@@ -21,15 +21,18 @@ const GEMMA_27B_LAYERS: usize = 62;
 const CONTROL_TOKEN: i64 = 3;
 
 /// Families by their names in `general.architecture`.
-const FAMILIES: [(&str, Architecture); 4] = [
+const FAMILIES: [(&str, Architecture); 7] = [
     ("llama", Architecture::Llama),
     ("qwen2", Architecture::Qwen2),
     ("qwen3", Architecture::Qwen3),
     ("gemma3", Architecture::Gemma3),
+    ("qwen2moe", Architecture::Qwen2Moe),
+    ("qwen3moe", Architecture::Qwen3Moe),
+    ("olmoe", Architecture::Olmoe),
 ];
 /// Keys of settings that the forward pass lacks: any other value than 0 or false is refused.
 const UNSUPPORTED: [&str; 9] = [
-    "expert_count",
+    "expert_weights_scale",
     "attn_logit_softcapping",
     "final_logit_softcapping",
     "attention.scale",
@@ -109,6 +112,7 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         architecture,
         hidden_size,
         intermediate_size: keys.size("feed_forward_length", MAX_WIDTH)?,
+        mixture: mixture(&keys)?,
         num_layers,
         num_heads,
         num_kv_heads: num_kv_heads(&keys, num_heads)?,
@@ -121,7 +125,7 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         local_rope: local_rope(&keys, &windows)?,
         layers_without_rope: Vec::new(),
         rope_pairing: match architecture {
-            Architecture::Llama => RopePairing::Adjacent,
+            Architecture::Llama | Architecture::Mixtral => RopePairing::Adjacent,
             _ => RopePairing::Halves,
         },
         attention_scale: is_gemma_27b.then(|| 1.0 / (hidden_size as f32 / num_heads as f32).sqrt()),
@@ -139,10 +143,42 @@ pub(super) fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), 
     let key = "general.architecture";
     let name = metadata.text(key)?;
     let family = FAMILIES.iter().find(|family| Some(family.0) == name);
-    family.copied().ok_or_else(|| {
+    let family = family.copied().ok_or_else(|| {
         let expected = format!("one of {}", FAMILIES.map(|family| family.0).join(", "));
         metadata.refuse(key, &expected, "choose a model of one of these families")
+    })?;
+    // Files of Mixtral have Llama's name.
+    Ok(match (family, metadata.get("llama.expert_count")) {
+        ((name, Architecture::Llama), Some(Value::Int(1..))) => (name, Architecture::Mixtral),
+        (family, _) => family,
     })
+}
+
+/// Reads the experts; `None` for a family without. How a family weights them is in no file.
+fn mixture(keys: &Keys<'_>) -> Result<Option<MixtureConfig>, LoadError> {
+    let architecture = keys.architecture;
+    if !architecture.has_experts() {
+        let name = "expert_count";
+        return match keys.get(name) {
+            None | Some(Value::Int(0)) => Ok(None),
+            Some(_) => Err(keys.refuse(name, "no experts in this family")),
+        };
+    }
+    let num_experts = keys.size("expert_count", MAX_EXPERTS)?;
+    let is_qwen = matches!(architecture, Architecture::Qwen2Moe | Architecture::Qwen3Moe);
+    let expert_size = if is_qwen { "expert_feed_forward_length" } else { "feed_forward_length" };
+    let shared_size = match architecture.has_shared_expert() {
+        true => Some(keys.size("expert_shared_feed_forward_length", MAX_WIDTH)?),
+        false => None,
+    };
+    Ok(Some(MixtureConfig {
+        num_experts,
+        experts_per_token: keys.size("expert_used_count", num_experts)?,
+        expert_size: keys.size(expert_size, MAX_WIDTH)?,
+        shared_size,
+        normalized: matches!(architecture, Architecture::Mixtral | Architecture::Qwen3Moe),
+        dense_layers: Vec::new(),
+    }))
 }
 
 /// Rejects settings that would load but compute another model than the one trained.
@@ -267,7 +303,7 @@ fn windows(
             Ok((0..num_layers).map(|layer| window.filter(|_| !is_global(layer))).collect())
         }
         (_, Some(window)) if window >= max_context => Ok(vec![None; num_layers]),
-        (Architecture::Llama, window) => Ok(vec![window; num_layers]),
+        (Architecture::Llama | Architecture::Mixtral, window) => Ok(vec![window; num_layers]),
         _ => Err(keys.refuse(name, "no sliding window")),
     }
 }

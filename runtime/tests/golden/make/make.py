@@ -131,6 +131,53 @@ FAMILIES = {
         "final_logit_softcapping": None,
     },
 }
+# Small experts: more of them than a token has, so that some are not used.
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+MIXTURES = {
+    "mixtral": {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "rope_theta": 1000000.0,
+        "intermediate_size": 8,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+        "tie_word_embeddings": True,
+    },
+    "olmoe": SMALL
+    | {
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "rope_theta": 10000.0,
+        "intermediate_size": 8,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": False,
+        "clip_qkv": None,
+    },
+    "qwen2_moe": QWEN2
+    | SMALL
+    | EXPERTS
+    | {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": 12,
+        "norm_topk_prob": False,
+    },
+    "qwen3_moe": QWEN3
+    | SMALL
+    | EXPERTS
+    | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "head_dim": 12,
+        "num_hidden_layers": 3,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [1],
+        "norm_topk_prob": True,
+        "attention_bias": False,
+    },
+}
 # Keys of BASE that the families do without, so that their defaults are tested too.
 ABSENT = {"gemma3": ["hidden_act", "tie_word_embeddings"], "smollm3": ["tie_word_embeddings"]}
 TIED_BY_DEFAULT = ["gemma3_text", "smollm3"]
@@ -146,6 +193,7 @@ def tensor_shapes(config):
     if not tied:
         shapes["lm_head.weight"] = (config["vocab_size"], d)
     for layer in range(config["num_hidden_layers"]):
+        experts = layer not in config.get("mlp_only_layers", [])
         parts = {
             "input_layernorm": (d,),
             "self_attn.q_proj": (q, d),
@@ -153,18 +201,45 @@ def tensor_shapes(config):
             "self_attn.v_proj": (kv, d),
             "self_attn.o_proj": (d, q),
             "post_attention_layernorm": (d,),
+        }
+        parts |= mixture_shapes(config) if experts else {}
+        parts |= {} if "mlp.gate" in parts or "block_sparse_moe.gate" in parts else {
             "mlp.gate_proj": (inner, d),
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
-        if config["model_type"] in ("qwen3", "gemma3_text"):
+        if config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
             parts |= {"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)}
+        if config["model_type"] == "olmoe":
+            parts |= {"self_attn.q_norm": (q,), "self_attn.k_norm": (kv,)}
         if config["model_type"] == "gemma3_text":
             parts |= {"pre_feedforward_layernorm": (d,), "post_feedforward_layernorm": (d,)}
         shapes |= {f"model.layers.{layer}.{part}.weight": s for part, s in parts.items()}
-        if config["model_type"] == "qwen2":
+        if config["model_type"] in ("qwen2", "qwen2_moe"):
             biases = {"q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
             shapes |= {f"model.layers.{layer}.self_attn.{p}.bias": s for p, s in biases.items()}
+    return shapes
+
+
+def mixture_shapes(config):
+    """Name -> shape of the weights of a layer with experts; empty for other families."""
+    d = config["hidden_size"]
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    if config["model_type"] == "mixtral":
+        prefix, names = "block_sparse_moe", ("w1", "w3", "w2")
+    else:
+        prefix, names = "mlp", ("gate_proj", "up_proj", "down_proj")
+    count = config.get("num_experts", config.get("num_local_experts"))
+    if count is None:
+        return {}
+    shapes = {f"{prefix}.gate": (count, d)}
+    for expert in range(count):
+        of_expert = zip(names, [(inner, d), (inner, d), (d, inner)])
+        shapes |= {f"{prefix}.experts.{expert}.{name}": shape for name, shape in of_expert}
+    if shared := config.get("shared_expert_intermediate_size"):
+        for name, shape in zip(names, [(shared, d), (shared, d), (d, shared)]):
+            shapes[f"mlp.shared_expert.{name}"] = shape
+        shapes["mlp.shared_expert_gate"] = (1, d)
     return shapes
 
 
@@ -263,7 +338,7 @@ def save_config(folder):
 
 
 def main(out, wanted):
-    variants = VARIANTS | FAMILIES
+    variants = VARIANTS | FAMILIES | MIXTURES
     for number, variant in enumerate(variants):
         if wanted and variant not in wanted:
             continue
@@ -271,8 +346,10 @@ def main(out, wanted):
         config = BASE | variants[variant]
         config = {k: v for k, v in config.items() if k not in absent}
         for name, dtype in DTYPES.items():
+            if variant in MIXTURES and name == "f16":
+                continue
             make(out / f"{variant}-{name}", config, lambda _: dtype, seed=number)
-        if variant in FAMILIES:
+        if variant in FAMILIES | MIXTURES:
             save_config(out / f"{variant}-f32")
     if wanted:
         return
