@@ -9,7 +9,7 @@ use crate::model::{GatedMlp, Mixture, MixtureConfig, Tensor};
 use super::buffers::{Buffers, WorkerScratch};
 use super::linear::{Linear, assist};
 use super::narrow::Rows;
-use super::regions::{Regions, Source, for_each_row};
+use super::regions::{Regions, Source, add_bias, for_each_row};
 use super::routes::{Routes, choose};
 use trail_cpu_kernels::{Packing, SharedMut};
 
@@ -50,7 +50,7 @@ impl Regions<'_> {
         let Routes { scores, choices, .. } = routes;
         let width = config.router_rows();
         let out = SharedMut::new(scores);
-        let weights = &mixture.router;
+        let (weights, bias) = (&mixture.router, mixture.router_bias.as_deref());
         let (kernels, x, first) = (self.kernels, &**normed, 0);
         Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
             self.pool,
@@ -59,7 +59,9 @@ impl Regions<'_> {
             |row, cols, values| {
                 let first = row * width + cols.start;
                 // SAFETY: only this item writes these scores.
-                unsafe { out.part(first..first + cols.len()) }.copy_from_slice(values);
+                let out = unsafe { out.part(first..first + cols.len()) };
+                out.copy_from_slice(values);
+                add_bias(out, bias.map(|bias| &bias[cols]));
             },
         );
         let (scores, per_row) = (&*scores, config.experts_per_token);
@@ -111,14 +113,15 @@ impl Regions<'_> {
                 let linear = Linear { first, rows, weights: &mlps[group.mlp].down, ..largest };
                 for block in linear.row_blocks() {
                     linear.product(&block, &cols, workers, tile);
-                    for (slot, values) in
-                        routes.slots[block].iter().zip(tile.chunks_exact(cols.len()))
-                    {
+                    let bias = mlps[group.mlp].bias.as_ref().map(|bias| &bias.down[cols.clone()]);
+                    let rows = tile.chunks_exact_mut(cols.len());
+                    for (slot, values) in routes.slots[block].iter().zip(rows) {
+                        add_bias(values, bias);
                         let first = slot.row * hidden + cols.start;
                         // SAFETY: only this item writes these columns of any row.
                         let out = unsafe { stream.part(first..first + cols.len()) };
                         let add = |(out, value): (&mut f32, &f32)| *out += slot.weight * value;
-                        out.iter_mut().zip(values).for_each(add);
+                        out.iter_mut().zip(&*values).for_each(add);
                     }
                 }
             }

@@ -13,6 +13,7 @@ mod affinity;
 mod attend;
 mod backend;
 mod buffers;
+mod check;
 mod claims;
 mod compute;
 mod draft;

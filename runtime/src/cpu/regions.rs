@@ -115,7 +115,7 @@ impl<'a> Regions<'a> {
     /// Output projection of attention, with post norm, added to the residual stream.
     pub(super) fn project_attended(&mut self, weights: &LayerWeights) {
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.attention[..]);
-        self.add_to_stream(Source::Attended, &weights.o, post_norm);
+        self.add_to_stream(Source::Attended, &weights.o, weights.o_bias.as_deref(), post_norm);
     }
 
     /// Norm, MLP, added to the residual stream.
@@ -133,7 +133,7 @@ impl<'a> Regions<'a> {
         self.buffers.routes.all(self.batch.rows());
         self.gate_and_up(std::slice::from_ref(dense), packing);
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
-        self.add_to_stream(Source::Inner, &dense.down, post_norm);
+        self.add_to_stream(Source::Inner, &dense.down, None, post_norm);
     }
 
     /// Gate and up projections of the groups of rows among `mlps`, activation. A work item is some
@@ -166,6 +166,14 @@ impl<'a> Regions<'a> {
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, workers, gate);
                 up_linear.product(&block, &cols, workers, up);
+                if let Some(bias) = &mlp.bias {
+                    let rows =
+                        gate.chunks_exact_mut(cols.len()).zip(up.chunks_exact_mut(cols.len()));
+                    rows.take(block.len()).for_each(|(gate, up)| {
+                        add_bias(gate, Some(&bias.gate[cols.clone()]));
+                        add_bias(up, Some(&bias.up[cols.clone()]));
+                    });
+                }
                 // The activation works on whole registers; values beyond the products are unused.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
                 kernels.gate(activation, &mut gate[..len], &up[..len]);
@@ -213,8 +221,14 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Adds `source . weights` to the residual stream, normalised if there is a `post_norm`.
-    fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
+    /// Adds `source . weights + bias` to the residual stream, normalised if there is a `post_norm`.
+    fn add_to_stream(
+        &mut self,
+        source: Source,
+        weights: &Tensor,
+        bias: Option<&[f32]>,
+        post_norm: Option<&[f32]>,
+    ) {
         let hidden = self.config.hidden_size;
         let packing = self.packing([weights]);
         self.narrow(source, [weights]);
@@ -237,6 +251,7 @@ impl<'a> Regions<'a> {
                     None => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
                     Some(_) => out.copy_from_slice(values),
                 }
+                add_bias(out, bias.map(|bias| &bias[cols]));
             },
         );
         if let Some(weight) = post_norm {
@@ -325,6 +340,11 @@ impl CpuForward {
             each(worker, row, unsafe { logits.part(row * vocab..(row + 1) * vocab) });
         });
     }
+}
+
+/// Adds `bias`, if there is one, to as many values.
+pub(super) fn add_bias(values: &mut [f32], bias: Option<&[f32]>) {
+    values.iter_mut().zip(bias.into_iter().flatten()).for_each(|(value, bias)| *value += bias);
 }
 
 /// Calls `one(worker, row)` for each of `rows` rows of `width` values, over the threads if that is

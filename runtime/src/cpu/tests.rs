@@ -11,7 +11,10 @@ use super::buffers::Buffers;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
-use crate::model::{Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, QkvBias, Tensor};
+use crate::model::{
+    Activation, Architecture, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, QkvBias,
+    RopeConfig, RopeScaling, Tensor, Yarn,
+};
 use crate::reference::Reference;
 use trail_cpu_kernels::PairKernels;
 
@@ -59,6 +62,19 @@ fn every_feature() -> Arc<Model> {
     Arc::new(model)
 }
 
+/// YaRN with a ramp over the heads of `config`.
+fn yarn(config: &ModelConfig) -> RopeConfig {
+    let yarn = Yarn {
+        factor: 4.0,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        original_context: 64.0,
+        truncate: true,
+        attention_factor: Yarn::attention_factor_of(4.0),
+    };
+    RopeConfig { scaling: RopeScaling::Yarn(yarn), ..config.rope }
+}
+
 /// Experts of every kind: with a shared one, in front of them a layer with one MLP. More rows than
 /// experts share a step, and some experts have equal scores.
 fn mixtures() -> Vec<Arc<Model>> {
@@ -83,7 +99,18 @@ fn mixtures() -> Vec<Arc<Model>> {
         mixture.router = Tensor::new(Dtype::F32, rows, hidden, Arc::new(bytes), 0).unwrap();
         Arc::new(model)
     };
+    // Biases, sinks and another activation; norms of all heads.
+    let family = |architecture, activation, dtype| {
+        let mixture = MixtureConfig { dense_layers: Vec::new(), ..mixture(None, true) };
+        let config = config((4, 2), 16, 64);
+        let (mixture, rope) = (Some(mixture), yarn(&config));
+        let config = ModelConfig { architecture, activation, mixture, rope, ..config };
+        Arc::new(Model::random_of(config, dtype, 10).unwrap())
+    };
     vec![
+        family(Architecture::GptOss, Activation::SwigluOai, Dtype::MxFp4),
+        family(Architecture::GptOss, Activation::SwigluOai, Dtype::Bf16),
+        family(Architecture::Olmoe, Activation::Silu, Dtype::F16),
         of(mixture(None, true), Dtype::Bf16, 64),
         of(mixture(Some(32), false), Dtype::Q4_0, 64),
         of(MixtureConfig { expert_size: 21, ..mixture(Some(30), true) }, Dtype::F32, 50),

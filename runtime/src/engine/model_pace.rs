@@ -5,7 +5,7 @@ use std::time::Duration;
 use trail_scheduler::{PrefillPace, PrefillWork, StepCost};
 
 use crate::backend::Batch;
-use crate::model::{LayerWeights, Mlp, Model, Tensor};
+use crate::model::Model;
 
 /// A pace that bounds the gap to `max_gap`; zero for no bound. `simulated`: the step costs of a
 /// simulated clock.
@@ -29,22 +29,12 @@ pub(super) fn prefill_work(batch: &Batch) -> PrefillWork {
     work
 }
 
-/// Weights of `layer` that a token is multiplied with: of a mixture those of its experts.
-fn values_per_token(model: &Model, layer: &LayerWeights) -> usize {
-    let values = |matrix: &Tensor| matrix.rows * matrix.cols;
-    let all = layer.matrices().map(values).sum();
-    let Mlp::Mixture(mixture) = &layer.mlp else { return all };
-    let chosen = model.config.mixture.as_ref().map_or(0, |mixture| mixture.experts_per_token);
-    let expert: usize = mixture.experts[0].matrices().into_iter().map(values).sum();
-    all - expert * (mixture.experts.len() - chosen)
-}
-
 /// Multiply-adds per context token over those per prompt token. Attention reaches a lower rate than
 /// the matrix products, so measured costs at short contexts understate long ones, and those at long
 /// contexts overstate short ones: within a prompt the mean follows, and a new prompt starts with a
 /// chunk that is rather too short.
 fn context_ratio(model: &Model) -> f64 {
-    let per_token: usize = model.weights.layers.iter().map(|l| values_per_token(model, l)).sum();
+    let per_token = model.layer_weights_per_token();
     let per_context_token = 2 * model.config.q_size() * model.config.num_layers;
     per_context_token as f64 / per_token as f64
 }

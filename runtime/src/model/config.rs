@@ -19,6 +19,9 @@ pub enum Architecture {
     Qwen3,
     /// SmolLM3: Llama with layers without RoPE.
     SmolLm3,
+    /// gpt-oss: experts with biases and a limited SwiGLU, attention sinks, biases of all attention's
+    /// projections, a window in every second layer, YaRN.
+    GptOss,
     /// Gemma 3, text only: scaled embedding, GeGLU, norms on q and k and after each block, local
     /// and global layers with two RoPE bases.
     Gemma3,
@@ -35,7 +38,13 @@ pub enum Architecture {
 impl Architecture {
     /// True if the query, key and value projections have biases.
     pub fn has_qkv_bias(self) -> bool {
-        matches!(self, Architecture::Qwen2 | Architecture::Qwen2Moe)
+        matches!(self, Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::GptOss)
+    }
+
+    /// True if the output projection of attention, the router and the experts have biases, and
+    /// heads have attention sinks.
+    pub fn has_sinks(self) -> bool {
+        self == Architecture::GptOss
     }
 
     /// True if queries and keys are normalised before RoPE, each head by itself or all together.
@@ -51,8 +60,8 @@ impl Architecture {
 
     /// True if layers have experts in place of the MLP.
     pub fn has_experts(self) -> bool {
-        use Architecture::{Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
-        matches!(self, Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
+        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
+        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
     }
 
     /// True if one of the experts computes every row.
@@ -107,6 +116,51 @@ pub enum RopeScaling {
         /// Context length of the original training, tokens.
         original_context: f64,
     },
+    /// YaRN: by the turns of a frequency in the original context.
+    Yarn(Yarn),
+}
+
+/// YaRN's constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// Divisor of the low frequencies.
+    pub factor: f64,
+    /// Frequencies with more turns in the original context are kept.
+    pub beta_fast: f64,
+    /// Frequencies with fewer turns in it are divided by `factor`; between the two is a ramp.
+    pub beta_slow: f64,
+    /// Context length of the original training, tokens.
+    pub original_context: f64,
+    /// True if the ramp begins and ends at whole dimensions.
+    pub truncate: bool,
+    /// Factor of queries and of keys.
+    pub attention_factor: f64,
+}
+
+impl Yarn {
+    /// The factor of queries and keys that the paper gives for a factor of the context.
+    pub fn attention_factor_of(factor: f64) -> f64 {
+        if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+    }
+
+    /// Share of the scaled frequency in that of pair `i`, of heads of `head_dim` and of base
+    /// `theta`.
+    fn ramp(&self, i: usize, head_dim: usize, theta: f64) -> f64 {
+        let dim = head_dim as f64;
+        let turns_at = |turns: f64| {
+            let wavelengths = self.original_context / (turns * 2.0 * std::f64::consts::PI);
+            dim * wavelengths.ln() / (2.0 * theta.ln())
+        };
+        let (mut low, mut high) = (turns_at(self.beta_fast), turns_at(self.beta_slow));
+        if self.truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        (low, high) = (low.max(0.0), high.min(dim - 1.0));
+        if low == high {
+            high += 0.001;
+        }
+        ((i as f64 - low) / (high - low)).clamp(0.0, 1.0)
+    }
 }
 
 /// Rotary position embedding.
@@ -123,7 +177,22 @@ impl RopeConfig {
     pub fn inverse_frequencies(&self, head_dim: usize) -> Vec<f64> {
         let half = head_dim / 2;
         let frequency = |i: usize| self.theta.powf(-(i as f64) / half as f64);
-        (0..half).map(|i| scale_frequency(frequency(i), self.scaling)).collect()
+        let scaled = |i: usize| match self.scaling {
+            RopeScaling::Yarn(yarn) => {
+                let share = yarn.ramp(i, head_dim, self.theta);
+                frequency(i) * (share / yarn.factor + 1.0 - share)
+            }
+            scaling => scale_frequency(frequency(i), scaling),
+        };
+        (0..half).map(scaled).collect()
+    }
+
+    /// Factor of queries and of keys.
+    pub fn attention_factor(&self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            _ => 1.0,
+        }
     }
 }
 
@@ -272,7 +341,7 @@ impl ModelConfig {
 /// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).
 fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::None => freq,
+        RopeScaling::None | RopeScaling::Yarn(_) => freq,
         RopeScaling::Linear { factor } => freq / factor,
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let wavelength = 2.0 * std::f64::consts::PI / freq;

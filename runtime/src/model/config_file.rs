@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trail_cpu_kernels::Activation;
+use trail_cpu_kernels::{Activation, SWIGLU_ALPHA, SWIGLU_LIMIT};
 
 use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
@@ -65,7 +65,11 @@ impl ModelConfig {
             rope_pairing: RopePairing::Halves,
             attention_scale: attention_scale(&fields, architecture)?,
             embedding_scale,
-            activation: if is_gemma { Activation::GeluTanh } else { Activation::Silu },
+            activation: match architecture {
+                Architecture::Gemma3 => Activation::GeluTanh,
+                Architecture::GptOss => Activation::SwigluOai,
+                _ => Activation::Silu,
+            },
             windows,
             tie_word_embeddings: match fields.get("tie_word_embeddings") {
                 None => family.is_tied,
@@ -106,7 +110,11 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
             return Err(fields.refuse(key, "null", "choose a model without this limit of values"));
         }
     }
-    if fields.get("quantization_config").is_some() {
+    let quantization = fields.object("quantization_config", "quantization_config.")?;
+    let method = quantization.as_ref().map(|quantization| quantization.text("quant_method"));
+    let is_mxfp4 =
+        architecture == Architecture::GptOss && method.transpose()?.flatten() == Some("mxfp4");
+    if quantization.is_some() && !is_mxfp4 {
         let remedy = "choose the unquantized checkpoint of the model";
         return Err(fields.refuse("quantization_config", "bf16, f16 or f32 weights", remedy));
     }
@@ -117,6 +125,12 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
         if fields.text(key)?.is_some_and(|dtype| !known.contains(&dtype)) {
             let remedy = "choose the bf16, f16 or f32 checkpoint of the model";
             return Err(fields.refuse(key, "bfloat16, float16 or float32", remedy));
+        }
+    }
+    for (key, value) in [("swiglu_limit", SWIGLU_LIMIT), ("swiglu_alpha", SWIGLU_ALPHA)] {
+        let stored = fields.optional_positive(key)?;
+        if architecture == Architecture::GptOss && stored.is_some_and(|x| x as f32 != value) {
+            return Err(fields.refuse(key, &value.to_string(), "choose a model of OpenAI's"));
         }
     }
     let (key, activation, remedy) = match architecture {

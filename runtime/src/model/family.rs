@@ -38,7 +38,7 @@ const LLAMA: Family = Family {
     window: None,
 };
 
-const FAMILIES: [Family; 11] = [
+const FAMILIES: [Family; 12] = [
     LLAMA,
     Family {
         class: "MistralForCausalLM",
@@ -89,6 +89,16 @@ const FAMILIES: [Family; 11] = [
         rope_theta: 1_000_000.0,
         is_tied: true,
         window: Some(4096),
+    },
+    Family {
+        class: "GptOssForCausalLM",
+        model_type: "gpt_oss",
+        architecture: Architecture::GptOss,
+        head_dim: Some(64),
+        num_kv_heads: Some(8),
+        rope_theta: 150_000.0,
+        window: Some(128),
+        ..LLAMA
     },
     Family {
         class: "MixtralForCausalLM",

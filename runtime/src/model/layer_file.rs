@@ -41,6 +41,7 @@ pub(super) fn windows(
             };
             all(&|layer| layer >= full)
         }
+        Architecture::GptOss => all(&|layer| layer % 2 == 0),
         Architecture::Qwen2Moe => {
             let end = fields.optional_size("max_window_layers", MAX_LAYERS)?;
             let end = end.unwrap_or(DEFAULT_MAX_WINDOW_LAYERS);
@@ -63,6 +64,7 @@ fn window(fields: &Fields, family: &Family) -> Result<Option<usize>, LoadError> 
         Architecture::Mistral
         | Architecture::Ministral
         | Architecture::Mixtral
+        | Architecture::GptOss
         | Architecture::Gemma3 => true,
         Architecture::Qwen2
         | Architecture::Qwen2Moe

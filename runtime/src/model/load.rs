@@ -51,6 +51,9 @@ fn load_layer(
     let name = |part: &str| format!("model.layers.{index}.{part}.weight");
     let hidden = config.hidden_size;
     let (q, kv) = (config.q_size(), config.kv_size());
+    let has_sinks = config.architecture.has_sinks();
+    let bias = |part: &str| format!("model.layers.{index}.{part}.bias");
+    let sinks = format!("model.layers.{index}.self_attn.sinks");
     // Gemma's `post_attention_layernorm` is one of its post norms, in other families the norm
     // before the MLP.
     let mlp_norm = match config.architecture.has_post_norms() {
@@ -66,9 +69,20 @@ fn load_layer(
         mlp_norm: load_norm(config, archive, &name(mlp_norm), hidden)?,
         mlp: load_mlp::load(config, archive, index)?,
         qkv_bias: load_qkv_bias(config, archive, index)?,
+        o_bias: optional_vector(has_sinks, archive, &bias("self_attn.o_proj"), hidden)?,
+        sinks: optional_vector(has_sinks, archive, &sinks, config.num_heads)?,
         qk_norm: load_qk_norm(config, archive, index)?,
         post_norms: load_post_norms(config, archive, index)?,
     })
+}
+
+fn optional_vector(
+    is_there: bool,
+    archive: &mut Archive,
+    name: &str,
+    len: usize,
+) -> Result<Option<Vec<f32>>, LoadError> {
+    is_there.then(|| archive.vector(name, len)).transpose()
 }
 
 fn load_qkv_bias(

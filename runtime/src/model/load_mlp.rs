@@ -2,6 +2,7 @@
 
 use super::archive::Archive;
 use super::error::LoadError;
+use super::gpt_oss;
 use super::mlp::stack_f32;
 use super::{Architecture, GatedMlp, Mixture, MixtureConfig, Mlp, ModelConfig};
 
@@ -52,6 +53,7 @@ fn load_gated(
         gate: matrix("gate_proj", inner, hidden)?,
         up: matrix("up_proj", inner, hidden)?,
         down: matrix("down_proj", hidden, inner)?,
+        bias: None,
     })
 }
 
@@ -63,6 +65,9 @@ fn load_mixture(
 ) -> Result<Mixture, LoadError> {
     let hidden = config.hidden_size;
     let (experts, inner) = (mixture.num_experts, mixture.expert_size);
+    if config.architecture == Architecture::GptOss {
+        return gpt_oss::load(config, mixture, archive, index);
+    }
     let names = if config.architecture == Architecture::Mixtral { MIXTRAL } else { OTHERS };
     let layer = format!("model.layers.{index}");
     let router = format!("{layer}.{}.weight", names.router);
@@ -73,7 +78,8 @@ fn load_mixture(
     let (gate, up) = (load(gate, inner, hidden)?, load(up, inner, hidden)?);
     let down = load(down, hidden, inner)?;
     let parts = gate.into_iter().zip(up).zip(down);
-    let experts = parts.map(|((gate, up), down)| GatedMlp { gate, up, down }).collect();
+    let experts = parts.map(|((gate, up), down)| GatedMlp { gate, up, down, bias: None });
+    let experts = experts.collect();
     let shared = match mixture.shared_size {
         None => None,
         Some(inner) => {
@@ -83,5 +89,5 @@ fn load_mixture(
         }
     };
     let router = stack_f32(&router).expect("rows of one width, as many as there are");
-    Ok(Mixture { router, experts, shared })
+    Ok(Mixture { router, router_bias: None, experts, shared })
 }

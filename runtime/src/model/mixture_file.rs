@@ -30,7 +30,7 @@ pub(super) fn read(
         expert_size: fields.size(expert_size, MAX_WIDTH)?,
         shared_size,
         normalized: match architecture {
-            Architecture::Mixtral => true,
+            Architecture::Mixtral | Architecture::GptOss => true,
             _ => fields.flag("norm_topk_prob")?,
         },
         dense_layers: if is_qwen { dense_layers(fields, num_layers)? } else { Vec::new() },

@@ -22,6 +22,19 @@ pub struct GatedMlp {
     pub up: Tensor,
     /// Down projection: `[hidden, intermediate]`.
     pub down: Tensor,
+    /// Biases, if the family has them.
+    pub bias: Option<MlpBias>,
+}
+
+/// Biases of a gated MLP (gpt-oss).
+#[derive(Clone, Debug)]
+pub struct MlpBias {
+    /// `[intermediate]`
+    pub gate: Vec<f32>,
+    /// `[intermediate]`
+    pub up: Vec<f32>,
+    /// `[hidden]`
+    pub down: Vec<f32>,
 }
 
 /// A mixture of experts.
@@ -30,6 +43,8 @@ pub struct Mixture {
     /// Router, in f32: `[num_experts, hidden]`, and behind these rows the gate of the shared
     /// expert, if there is one: one product computes both.
     pub router: Tensor,
+    /// Bias of the scores, if the family has it: one for each row of `router`.
+    pub router_bias: Option<Vec<f32>>,
     /// `[num_experts]`; each matrix is a view of the file, which is read when the expert is used.
     pub experts: Vec<GatedMlp>,
     /// The expert that computes every row, times the sigmoid of its gate.

@@ -7,8 +7,8 @@ use trail_cpu_kernels::fill_random;
 use trail_platform::{Memory, Rng};
 
 use super::{
-    Dtype, GatedMlp, LayerWeights, Mixture, MixtureConfig, Mlp, Model, ModelConfig, PostNorms,
-    QkNorm, QkvBias, Storage, Tensor, Weights,
+    Dtype, GatedMlp, LayerWeights, Mixture, MixtureConfig, Mlp, MlpBias, Model, ModelConfig,
+    PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
 };
 
 /// Number of values drawn from one seed: the unit of parallel generation.
@@ -50,8 +50,12 @@ impl Model {
                         None => Mlp::Dense(gated(&mut next)?),
                         Some(mixture) => Mlp::Mixture(Mixture {
                             router: vectors.router(hidden, mixture),
+                            router_bias: vectors.bias(&config, mixture.router_rows()),
                             experts: (0..mixture.num_experts)
-                                .map(|_| gated(&mut next))
+                                .map(|_| {
+                                    let bias = vectors.mlp_bias(&config, mixture.expert_size);
+                                    Some(GatedMlp { bias, ..gated(&mut next)? })
+                                })
                                 .collect::<Option<_>>()?,
                             shared: match mixture.shared_size {
                                 None => None,
@@ -60,6 +64,8 @@ impl Model {
                         }),
                     },
                     qkv_bias: vectors.qkv_bias(&config),
+                    o_bias: vectors.bias(&config, hidden),
+                    sinks: vectors.bias(&config, config.num_heads),
                     qk_norm: vectors.qk_norm(&config),
                     post_norms: vectors.post_norms(&config),
                 });
@@ -75,7 +81,7 @@ impl Model {
 
 /// The next three matrices.
 fn gated(next: &mut impl FnMut() -> Option<Tensor>) -> Option<GatedMlp> {
-    Some(GatedMlp { gate: next()?, up: next()?, down: next()? })
+    Some(GatedMlp { gate: next()?, up: next()?, down: next()?, bias: None })
 }
 
 /// Random norms, biases and routers.
@@ -98,6 +104,19 @@ impl Vectors {
             (0..rows * hidden).map(|_| deviation * self.0.fast_normal()).collect();
         let bytes = Arc::new(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
         Tensor::new(Dtype::F32, rows, hidden, bytes, 0).expect("as many bytes")
+    }
+
+    /// A bias of the families that have attention sinks.
+    fn bias(&mut self, config: &ModelConfig, len: usize) -> Option<Vec<f32>> {
+        config.architecture.has_sinks().then(|| self.draw(0.0, len))
+    }
+
+    fn mlp_bias(&mut self, config: &ModelConfig, inner: usize) -> Option<MlpBias> {
+        Some(MlpBias {
+            gate: self.bias(config, inner)?,
+            up: self.bias(config, inner)?,
+            down: self.bias(config, config.hidden_size)?,
+        })
     }
 
     fn qkv_bias(&mut self, config: &ModelConfig) -> Option<QkvBias> {

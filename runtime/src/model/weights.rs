@@ -119,6 +119,11 @@ pub struct LayerWeights {
     pub mlp: Mlp,
     /// Biases of the query, key and value projections, if the family has them.
     pub qkv_bias: Option<QkvBias>,
+    /// Bias of the output projection, if the family has it: `[hidden]`.
+    pub o_bias: Option<Vec<f32>>,
+    /// Attention sinks, if the family has them: a score of each query head that takes part in the
+    /// softmax without a value, `[num_heads]`.
+    pub sinks: Option<Vec<f32>>,
     /// RMSNorm of queries and keys before RoPE, if the family has it.
     pub qk_norm: Option<QkNorm>,
     /// RMSNorm of what a block adds to the residual stream, if the family has it.
@@ -163,7 +168,16 @@ impl LayerWeights {
         attention.into_iter().chain(self.mlp.gated().flat_map(GatedMlp::matrices))
     }
 
-    /// The same, to be changed.
+    /// Weights that a token is multiplied with, where it goes to `experts` experts.
+    pub(super) fn per_token(&self, experts: usize) -> usize {
+        let values = |matrix: &Tensor| matrix.rows * matrix.cols;
+        let all: usize = self.matrices().map(values).sum();
+        let Some(mixture) = self.mlp.mixture() else { return all };
+        let expert = mixture.experts.first().map_or([0; 3], |e| e.matrices().map(values));
+        all - expert.iter().sum::<usize>() * mixture.experts.len().saturating_sub(experts)
+    }
+
+    /// The matrices, to be changed.
     pub fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         let attention = [&mut self.q, &mut self.k, &mut self.v, &mut self.o];
         attention.into_iter().chain(self.mlp.gated_mut().flat_map(GatedMlp::matrices_mut))

@@ -1,7 +1,7 @@
 //! A writer of GGUF files, and golden models as such files.
 
 use trail_runtime::model::{
-    Architecture, Dtype, LayerWeights, Mixture, Mlp, Model, RopeScaling, Tensor,
+    Architecture, Dtype, LayerWeights, Mixture, Mlp, MlpBias, Model, RopeScaling, Tensor,
 };
 
 /// Alignment of the tensors' bytes.
@@ -138,6 +138,7 @@ pub fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
         Dtype::F32 => 0,
         Dtype::F16 => 1,
         Dtype::Bf16 => 30,
+        Dtype::MxFp4 => 39,
         other => panic!("{other}"),
     };
     (kind, tensor.bytes().to_vec())
@@ -187,6 +188,10 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     file
 }
 
+fn to_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
 /// Writes experts: one tensor has a projection of all of them.
 fn write_mixture(
     file: &mut GgufWriter,
@@ -197,13 +202,23 @@ fn write_mixture(
     let (experts, hidden) = (mixture.experts.len(), mixture.router.cols);
     let router = mixture.router.to_f32();
     let (router, shared_gate) = router.split_at(experts * hidden);
-    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    file.tensor(&name("ffn_gate_inp"), &[experts, hidden], 0, bytes(router));
+    file.tensor(&name("ffn_gate_inp"), &[experts, hidden], 0, to_bytes(router));
     for (index, part) in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].iter().enumerate() {
         let all: Vec<_> = mixture.experts.iter().map(|mlp| store(mlp.matrices()[index])).collect();
         let tensor = mixture.experts[0].matrices()[index];
         let bytes = all.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
         file.tensor(&name(part), &[experts, tensor.rows, tensor.cols], all[0].0, bytes);
+        let biases: Vec<&MlpBias> =
+            mixture.experts.iter().filter_map(|mlp| mlp.bias.as_ref()).collect();
+        if !biases.is_empty() {
+            let of = |bias: &MlpBias| [&bias.gate, &bias.up, &bias.down][index].clone();
+            let values: Vec<f32> = biases.into_iter().flat_map(of).collect();
+            let name = name(part).replace("weight", "bias");
+            file.tensor(&name, &[experts, tensor.rows], 0, to_bytes(&values));
+        }
+    }
+    if let Some(bias) = &mixture.router_bias {
+        file.vector(&name("ffn_gate_inp").replace("weight", "bias"), bias);
     }
     if let Some(shared) = &mixture.shared {
         file.vector(&name("ffn_gate_inp_shexp"), shared_gate);
@@ -229,7 +244,13 @@ fn write_vectors(file: &mut GgufWriter, index: usize, layer: &LayerWeights) {
         file.vector(&format!("blk.{index}.{part}"), values);
     };
     vector("attn_norm.weight", &layer.attention_norm);
-    vector("ffn_norm.weight", &layer.mlp_norm);
+    let is_gpt_oss = layer.sinks.is_some();
+    let norm = if is_gpt_oss { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+    vector(norm, &layer.mlp_norm);
+    if let (Some(bias), Some(sinks)) = (&layer.o_bias, &layer.sinks) {
+        vector("attn_output.bias", bias);
+        vector("attn_sinks.weight", sinks);
+    }
     if let Some(bias) = &layer.qkv_bias {
         vector("attn_q.bias", &bias.q);
         vector("attn_k.bias", &bias.k);
@@ -251,6 +272,7 @@ fn family(model: &Model) -> &'static str {
         Architecture::Qwen2 => "qwen2",
         Architecture::Qwen3 => "qwen3",
         Architecture::Gemma3 => "gemma3",
+        Architecture::GptOss => "gpt-oss",
         Architecture::Olmoe => "olmoe",
         Architecture::Qwen2Moe => "qwen2moe",
         Architecture::Qwen3Moe => "qwen3moe",
@@ -301,6 +323,12 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
         RopeScaling::Linear { factor } => {
             file.text(&key("rope.scaling.type"), "linear");
             file.float(&key("rope.scaling.factor"), factor as f32);
+        }
+        RopeScaling::Yarn(yarn) => {
+            file.text(&key("rope.scaling.type"), "yarn");
+            file.float(&key("rope.scaling.factor"), yarn.factor as f32);
+            let context = yarn.original_context as u32;
+            file.int(&key("rope.scaling.original_context_length"), context);
         }
         RopeScaling::Llama3 { .. } => {
             let mut plain = config.clone();

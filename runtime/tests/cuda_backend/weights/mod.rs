@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trail_cuda_emulator::{Emulator, Failing, Order};
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
-use trail_runtime::model::{Architecture, Dtype, Model};
+use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model};
 
 /// Every source type, sizes that fill no tile, heads of both widths; more pieces than buffers, so
 /// that buffers go round.

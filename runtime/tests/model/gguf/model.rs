@@ -66,7 +66,7 @@ fn logits_of_other_families_are_those_of_the_safetensors_files() {
 /// The same of mixtures of experts: GGUF files have no layer with one MLP among them.
 #[test]
 fn logits_of_mixtures_are_those_of_the_safetensors_files() {
-    for name in ["mixtral-f32", "olmoe-bf16", "qwen2_moe-f32", "qwen3_moe-bf16"] {
+    for name in ["mixtral-f32", "olmoe-bf16", "qwen2_moe-f32", "qwen3_moe-bf16", "gpt_oss-mxfp4"] {
         let (golden, mut expected) = load(name);
         let dense = std::mem::take(&mut expected.config.mixture.as_mut().unwrap().dense_layers);
         dense.iter().rev().for_each(|&layer| {
@@ -81,6 +81,18 @@ fn logits_of_mixtures_are_those_of_the_safetensors_files() {
         assert_eq!(found.config.rope_pairing, pairing, "{name}");
         let found = cpu_logits(&Arc::new(found), &golden.prompt);
         assert_eq!(found, cpu_logits(&Arc::new(expected), &golden.prompt), "{name}");
+    }
+}
+
+/// The seeds of the fuzz target reach the loader of experts.
+#[test]
+fn mixtures_among_the_fuzz_seeds_are_models() {
+    for name in ["gpt-oss", "qwen2moe"] {
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/seeds/gguf");
+        let bytes = std::fs::read(seeds.join(format!("{name}.gguf"))).expect(name);
+        let file = GgufModel::from_storage(Path::new("m.gguf"), Arc::new(bytes)).expect(name);
+        let model = file.model().unwrap_or_else(|error| panic!("{error}"));
+        assert!(model.config.mixture.is_some() && !model.config.eos_tokens.contains(&3), "{name}");
     }
 }
 
