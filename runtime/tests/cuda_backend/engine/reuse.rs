@@ -65,7 +65,13 @@ fn assert_close(found: &[Predictions], expected: &[Predictions], what: &str) -> 
 
 /// A clock by which the engine waits for each prediction.
 fn patient() -> Arc<dyn Clock> {
-    let cost = StepCost { fixed: 1e5, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let cost = StepCost {
+        fixed: 1e5,
+        decode_row: 0.0,
+        prefill_token: 0.0,
+        context_token: 0.0,
+        experts: None,
+    };
     Arc::new(StepClock::new(cost))
 }
 
