@@ -143,7 +143,7 @@ impl<'a> Regions<'a> {
         let activation = self.config.activation;
         let Buffers { normed, inner, narrow, routes, .. } = &mut *self.buffers;
         let (kernels, x, narrow, groups) = (self.kernels, &**normed, &*narrow, &routes.groups[..]);
-        let (rows, weights) = (routes.most_rows(), &mlps[0].gate);
+        let (rows, weights) = (routes.max_group_rows(), &mlps[0].gate);
         let features = weights.rows;
         let stride = Packing::stride(features);
         let largest = Linear { kernels, x, packing, narrow, first: 0, rows, weights };
@@ -342,7 +342,7 @@ impl CpuForward {
     }
 }
 
-/// Adds `bias`, if there is one, to as many values.
+/// Adds an optional `bias` to as many values.
 pub(super) fn add_bias(values: &mut [f32], bias: Option<&[f32]>) {
     values.iter_mut().zip(bias.into_iter().flatten()).for_each(|(value, bias)| *value += bias);
 }
