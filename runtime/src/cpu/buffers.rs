@@ -3,8 +3,10 @@
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
+use super::adapted::{Adapted, PIECE_ROWS};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
+use super::regions::Source;
 use trail_cpu_kernels::Aligned;
 use trail_cpu_kernels::{AttentionScratch, Packing};
 
@@ -79,6 +81,8 @@ pub(crate) struct Buffers {
     pub(crate) projected: Aligned,
     /// Inner activations of the MLP, packed `[rows][intermediate]`.
     pub(crate) inner: Aligned,
+    /// Rows with adapters.
+    pub(super) adapted: Adapted,
     /// Input of the current products in narrow types.
     pub(super) narrow: Narrow,
     /// Logits `[sampled rows][vocab]`.
@@ -115,6 +119,7 @@ impl Buffers {
             attended: packed(max_rows, config.q_size())?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: packed(max_rows, config.intermediate_size)?,
+            adapted: Adapted::new(max_rows)?,
             narrow: Narrow::new(kernels, max_rows.max(max_sampled), widest)?,
             logits: Aligned::zeroed(max_sampled * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
@@ -125,11 +130,17 @@ impl Buffers {
         })
     }
 
-    /// Derives `kv_indices`, `tasks` and `wanted` from `batch`.
+    /// The rows of `source`, and those with adapters.
+    pub(super) fn source_and_adapted(&mut self, source: Source) -> (&[f32], &mut Adapted) {
+        (source.rows(&self.normed, &self.attended, &self.inner), &mut self.adapted)
+    }
+
+    /// Derives `kv_indices`, `tasks`, `wanted` and `adapted` from `batch`.
     pub(crate) fn plan(&mut self, config: &ModelConfig, batch: &Batch) {
         self.kv_indices.clear();
         self.tasks.clear();
         self.wanted.clear();
+        self.adapted.plan(batch);
         let step = attention_rows(config.num_heads / config.num_kv_heads);
         for (index, segment) in batch.segments.iter().enumerate() {
             let (start, len) = (segment.start as usize, segment.len as usize);
@@ -155,6 +166,8 @@ pub(crate) struct WorkerScratch {
     pub(crate) tile: Aligned,
     /// A second tile, for the MLP's up projection, and for a rotated head.
     pub(crate) up_tile: Aligned,
+    /// Rows of an adapter `[PIECE_ROWS]`, packed. Takes memory when it is first used.
+    pub(crate) gathered: Aligned,
     /// Scratch of attention.
     pub(crate) attention: AttentionScratch,
 }
@@ -164,9 +177,11 @@ impl WorkerScratch {
     pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
         let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
+        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
         Ok(WorkerScratch {
             tile: Aligned::zeroed(tile)?,
             up_tile: Aligned::zeroed(tile)?,
+            gathered: Aligned::reserved(PIECE_ROWS * Packing::stride(widest))?,
             attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim)?,
         })
     }

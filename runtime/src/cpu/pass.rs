@@ -31,9 +31,9 @@ impl CpuForward {
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);
             regions.attend(index, layer);
-            regions.project_attended(layer);
-            regions.gate_and_up(layer);
-            regions.down(layer);
+            regions.project_attended(index, layer);
+            regions.gate_and_up(index, layer);
+            regions.down(index, layer);
             for tap in taps.iter().filter(|tap| tap.layer == index) {
                 regions.publish(*tap);
             }

@@ -5,8 +5,9 @@
 //! scratch, then copies the result to its destination, which no other item writes.
 
 use crate::backend::{Batch, HiddenSink};
-use crate::model::{LayerWeights, ModelConfig, Tensor};
+use crate::model::{LayerWeights, ModelConfig, Projection, Tensor};
 
+use super::adapted::Delta;
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
 use super::linear::{Linear, assist};
@@ -60,9 +61,10 @@ impl<'a> Regions<'a> {
         let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
         self.narrow(Source::Normed, &[&weights.q, &weights.k, &weights.v]);
+        self.shrink(layer, Source::Normed, packing, &[Projection::Q, Projection::K, Projection::V]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, kv_indices, narrow, .. } = &mut *self.buffers;
-        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
+        let Buffers { normed, queries, kv_indices, narrow, adapted, .. } = &mut *self.buffers;
+        let (kernels, normed, narrow, adapted) = (self.kernels, &*normed, &*narrow, &*adapted);
         let rows = kv_indices.len();
         let outputs = HeadOutputs {
             layer,
@@ -84,13 +86,15 @@ impl<'a> Regions<'a> {
             let WorkerScratch { tile, up_tile: rotated, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let head = Head::of_item(item, self.config);
-            let (weights, index) = match head {
-                Head::Query(index) => (&weights.q, index),
-                Head::Key(index) => (&weights.k, index),
-                Head::Value(index) => (&weights.v, index),
+            let (projection, index) = match head {
+                Head::Query(index) => (Projection::Q, index),
+                Head::Key(index) => (Projection::K, index),
+                Head::Value(index) => (Projection::V, index),
             };
+            let delta = Delta::new(adapted, self.batch, layer, projection);
+            let weights = projection.of(weights);
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, packing, narrow, rows, weights };
+            let linear = Linear { kernels, x: normed, packing, narrow, rows, weights, delta };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -102,25 +106,29 @@ impl<'a> Regions<'a> {
     }
 
     /// Output projection of attention, with post norm, added to the residual stream.
-    pub(super) fn project_attended(&mut self, weights: &LayerWeights) {
+    pub(super) fn project_attended(&mut self, layer: usize, weights: &LayerWeights) {
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.attention[..]);
-        self.add_to_stream(Source::Attended, &weights.o, post_norm);
+        self.add_to_stream((layer, Projection::O), Source::Attended, &weights.o, post_norm);
     }
 
     /// Norm, gate and up projections, activation. A work item is some inner features.
-    pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
+    pub(super) fn gate_and_up(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing(&[&weights.gate, &weights.up]);
         self.norm(&weights.mlp_norm, packing);
         self.narrow(Source::Normed, &[&weights.gate, &weights.up]);
+        self.shrink(layer, Source::Normed, packing, &[Projection::Gate, Projection::Up]);
         let down_packing = self.packing(&[&weights.down]);
         let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
-        let Buffers { normed, inner, narrow, .. } = &mut *self.buffers;
-        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
+        let Buffers { normed, inner, narrow, adapted, .. } = &mut *self.buffers;
+        let (kernels, normed, narrow, adapted) = (self.kernels, &*normed, &*narrow, &*adapted);
         let rows = self.batch.rows();
         let stride = Packing::stride(features);
-        let gate_linear =
-            Linear { kernels, x: normed, packing, narrow, rows, weights: &weights.gate };
-        let up_linear = Linear { weights: &weights.up, ..gate_linear };
+        let linear = |weights, projection| {
+            let delta = Delta::new(adapted, self.batch, layer, projection);
+            Linear { kernels, x: normed, packing, narrow, rows, weights, delta }
+        };
+        let gate_linear = linear(&weights.gate, Projection::Gate);
+        let up_linear = linear(&weights.up, Projection::Up);
         down_packing.clear_padding(inner, rows, features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
@@ -147,9 +155,9 @@ impl<'a> Regions<'a> {
     }
 
     /// Down projection of the MLP, with post norm, added to the residual stream.
-    pub(super) fn down(&mut self, weights: &LayerWeights) {
+    pub(super) fn down(&mut self, layer: usize, weights: &LayerWeights) {
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
-        self.add_to_stream(Source::Inner, &weights.down, post_norm);
+        self.add_to_stream((layer, Projection::Down), Source::Inner, &weights.down, post_norm);
     }
 
     /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
@@ -166,7 +174,8 @@ impl<'a> Regions<'a> {
         self.narrow_rows(Source::Normed, rows, &[weights]);
         let Buffers { normed, logits, narrow, .. } = &mut *self.buffers;
         let logits = SharedMut::new(logits);
-        Linear { kernels: self.kernels, x: normed, packing, narrow, rows, weights }.for_each_tile(
+        let kernels = self.kernels;
+        Linear { kernels, x: normed, packing, narrow, rows, weights, delta: None }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -187,17 +196,26 @@ impl<'a> Regions<'a> {
     }
 
     /// Adds `source . weights` to the residual stream, normalised if there is a `post_norm`.
-    fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
+    fn add_to_stream(
+        &mut self,
+        (layer, projection): (usize, Projection),
+        source: Source,
+        weights: &Tensor,
+        post_norm: Option<&[f32]>,
+    ) {
         let hidden = self.config.hidden_size;
         let packing = self.packing(&[weights]);
         self.narrow(source, &[weights]);
-        let Buffers { hidden: stream, projected, normed, attended, inner, narrow, .. } =
+        self.shrink(layer, source, packing, &[projection]);
+        let Buffers { hidden: stream, projected, normed, attended, inner, narrow, adapted, .. } =
             &mut *self.buffers;
         let x = source.rows(normed, attended, inner);
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
-        Linear { kernels: self.kernels, x, packing, narrow, rows, weights }.for_each_tile(
+        let delta = Delta::new(adapted, self.batch, layer, projection);
+        let kernels = self.kernels;
+        Linear { kernels, x, packing, narrow, rows, weights, delta }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -308,7 +326,7 @@ fn for_each_row(
 
 /// Input of a projection.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Normed,
     Attended,
     Inner,
@@ -316,7 +334,7 @@ enum Source {
 
 impl Source {
     /// Its rows, among those of all sources.
-    fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
+    pub(super) fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
         match self {
             Source::Normed => normed,
             Source::Attended => attended,
