@@ -58,6 +58,11 @@ impl NamedAdapter {
 }
 
 impl LoraArgs {
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lora.is_empty()
+    }
+
     /// These options, or `others` if there are none.
     pub fn or(self, others: LoraArgs) -> LoraArgs {
         if self.lora.is_empty() { others } else { self }

@@ -80,13 +80,12 @@ impl Adapters {
 }
 
 /// Refuses a name that is taken, and one adapter too many.
-fn check_name(
-    current: &[Arc<ServedAdapter>],
-    name: &str,
-    taken: &[String],
-) -> Result<(), String> {
+fn check_name(current: &[Arc<ServedAdapter>], name: &str, taken: &[String]) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_NAME {
-        return Err(format!("the name of an adapter has 1 to {MAX_NAME} bytes, not {}", name.len()));
+        return Err(format!(
+            "the name of an adapter has 1 to {MAX_NAME} bytes, not {}",
+            name.len()
+        ));
     }
     let is_loaded = current.iter().any(|served| served.of.name == name);
     if is_loaded || taken.iter().any(|taken| taken == name) {
@@ -135,9 +134,9 @@ fn check_allowed(state: &ServerState, access: &Access) -> Result<(), ApiError> {
         ));
     }
     match access.key() {
-        Some(key) if !key.is_admin => Err(ApiError::forbidden(
-            "this API key does not change adapters: use that of --api-key",
-        )),
+        Some(key) if !key.is_admin => {
+            Err(ApiError::forbidden("this API key does not change adapters: use that of --api-key"))
+        }
         _ => Ok(()),
     }
 }

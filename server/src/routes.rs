@@ -14,8 +14,8 @@ use crate::responses::Deleted;
 use crate::state::{ServerState, Version};
 use crate::tokenize::{DetokenizeResponse, TokenizeResponse};
 use crate::{
-    adapters, chat, completions, embeddings, index, messages, models, openapi, response_object, responses,
-    scrape, state, tokenize,
+    adapters, chat, completions, embeddings, index, messages, models, openapi, response_object,
+    responses, scrape, state, tokenize,
 };
 
 /// Checks before a route.
@@ -176,8 +176,13 @@ fn changing() -> Vec<Route> {
     vec![
         route(post("/v1/load_lora_adapter"), "Load an adapter", Content::Text, adapters::load)
             .takes(adapters::load_request),
-        route(post("/v1/unload_lora_adapter"), "Unload an adapter", Content::Text, adapters::unload)
-            .takes(adapters::unload_request),
+        route(
+            post("/v1/unload_lora_adapter"),
+            "Unload an adapter",
+            Content::Text,
+            adapters::unload,
+        )
+        .takes(adapters::unload_request),
     ]
 }
 

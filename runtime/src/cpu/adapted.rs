@@ -112,9 +112,8 @@ impl Regions<'_> {
     ) {
         let adapters = &self.batch.adapters;
         let factors = |adapter: usize, projection| adapters[adapter].factors(layer, projection);
-        let all = (0..adapters.len()).flat_map(|adapter| {
-            projections.iter().filter_map(move |&of| factors(adapter, of))
-        });
+        let all = (0..adapters.len())
+            .flat_map(|adapter| projections.iter().filter_map(move |&of| factors(adapter, of)));
         let widest = all.map(LowRank::rank).max().unwrap_or(0);
         if widest == 0 {
             return;

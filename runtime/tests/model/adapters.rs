@@ -144,7 +144,8 @@ fn adapters_of_another_base_are_refused() {
         let error = message(&changed(name, base, |_| ()).expect_err(name));
         assert!(error.contains(part) && error.contains("lora_"), "{error}");
     }
-    let missing = Adapter::load(Path::new("/nowhere"), &base(&Golden::load(&folder().join("all"))).config);
+    let missing =
+        Adapter::load(Path::new("/nowhere"), &base(&Golden::load(&folder().join("all"))).config);
     let error = message(&missing.expect_err("no such folder"));
     assert!(error.contains("adapter_config.json") && error.contains("save_pretrained"), "{error}");
 }

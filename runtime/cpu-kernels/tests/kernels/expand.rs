@@ -25,12 +25,17 @@ fn expand_is_the_sum_of_products() {
                 let before = numbers(seed as u32 + 100, cols);
                 let found = expand(kernels, &x, &bytes[1..], dtype, len, first, before.clone());
                 for (n, (found, before)) in found.iter().zip(&before).enumerate() {
-                    let product = |j: usize| f64::from(x[j]) * f64::from(weights[j * len + first + n]);
+                    let product =
+                        |j: usize| f64::from(x[j]) * f64::from(weights[j * len + first + n]);
                     let exact: f64 = f64::from(*before) + (0..rank).map(product).sum::<f64>();
-                    let size: f64 = f64::from(before.abs()) + (0..rank).map(|j| product(j).abs()).sum::<f64>();
+                    let size: f64 =
+                        f64::from(before.abs()) + (0..rank).map(|j| product(j).abs()).sum::<f64>();
                     // One rounding per product and addition, at most.
                     let bound = f64::from(f32::EPSILON) * (rank + 1) as f64 * size;
-                    assert!((f64::from(*found) - exact).abs() <= bound, "{rank} {len} {n}: {dtype}");
+                    assert!(
+                        (f64::from(*found) - exact).abs() <= bound,
+                        "{rank} {len} {n}: {dtype}"
+                    );
                 }
             }
         }

@@ -155,8 +155,14 @@ fn requests_of_two_adapters_share_nothing() {
     };
     let (first, again) = (load(), load());
     let cached = |adapter, salt| ask(adapter, salt).cached_tokens;
-    assert_eq!((cached(None, b""), cached(Some(&first), b""), cached(Some(&first), b"")), (0, 0, 32));
-    assert_eq!((cached(Some(&again), b""), cached(Some(&first), b"a"), cached(None, b"")), (0, 0, 32));
+    assert_eq!(
+        (cached(None, b""), cached(Some(&first), b""), cached(Some(&first), b"")),
+        (0, 0, 32)
+    );
+    assert_eq!(
+        (cached(Some(&again), b""), cached(Some(&first), b"a"), cached(None, b"")),
+        (0, 0, 32)
+    );
     let bits = |adapter| ask(adapter, b"").logprobs;
     assert_ne!(bits(None), bits(Some(&first)));
     assert_eq!(bits(Some(&again)), bits(Some(&first)));
