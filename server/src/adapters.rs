@@ -133,6 +133,11 @@ fn check_allowed(state: &ServerState, access: &Access) -> Result<(), ApiError> {
             "adapters of this server do not change: start it with --allow-runtime-lora-updating",
         ));
     }
+    if !state.engine.takes_adapters() {
+        return Err(ApiError::invalid(
+            "adapters are computed on the CPU alone: serve with --device cpu",
+        ));
+    }
     match access.key() {
         Some(key) if !key.is_admin => {
             Err(ApiError::forbidden("this API key does not change adapters: use that of --api-key"))

@@ -155,14 +155,19 @@ pub fn run(
 ) -> Result<(), Error> {
     let signals = Signals::install()?;
     let mut setup = Setup::load(model)?;
+    let adapters = args.lora.load(&setup.model.config)?;
     let engine = &args.access.with_prefix_cache(engine)?;
     let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
     let engine = setup.logged_engine(engine, log.as_ref())?;
+    if !adapters.is_empty() && !engine.takes_adapters() {
+        return Err(Error::usage(
+            "--lora: adapters are computed on the CPU alone: give --device cpu",
+        ));
+    }
     let host = (args.host(), args.port());
     if let Some(name) = args.served_model_name.first() {
         setup.name.clone_from(name);
     }
-    let adapters = args.lora.load(&setup.model.config)?;
     let options = args.access.apply(ServerOptions {
         adapters,
         allow_runtime_lora_updating: args.allow_runtime_lora_updating,

@@ -195,6 +195,11 @@ impl Engine {
         &self.model
     }
 
+    /// True if requests may have adapters.
+    pub fn takes_adapters(&self) -> bool {
+        self.admission.takes_adapters
+    }
+
     /// The scheduling policy.
     pub fn policy(&self) -> PolicyKind {
         self.policy
