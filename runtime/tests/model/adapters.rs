@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Adapter, Archive, Dtype, LoadError, Model};
+use trail_runtime::model::{Adapter, Archive, Dtype, LoadError, Model, RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 use trail_test_support::golden::{Golden, check};
 use trail_test_support::small::message;
@@ -66,6 +66,30 @@ fn the_cpu_backend_agrees_with_peft() {
             });
         }
     }
+}
+
+/// GGUF files of Llama have the pairs of RoPE side by side: so has B of q and k.
+#[test]
+fn a_base_in_the_order_of_gguf_takes_the_adapter_of_its_checkpoint() {
+    let golden = Golden::load(&folder().join("all"));
+    let mut model = base(&golden);
+    model.config.rope_pairing = RopePairing::Adjacent;
+    for layer in &mut model.weights.layers {
+        layer.q = side_by_side(&layer.q, model.config.head_dim);
+        layer.k = side_by_side(&layer.k, model.config.head_dim);
+    }
+    let adapter = Adapter::load(&golden.folder, &model.config).expect("an adapter");
+    let reference = Reference::new(&model).with_adapter(&adapter);
+    check(&golden, |tokens| last(reference.logits(tokens)));
+}
+
+/// The rows of each head with the halves interleaved.
+fn side_by_side(tensor: &Tensor, head_dim: usize) -> Tensor {
+    let heads = (0..tensor.rows).step_by(head_dim);
+    let rows = heads.flat_map(|head| (0..head_dim / 2).map(move |at| head + at));
+    let rows = rows.flat_map(|row| [row, row + head_dim / 2]);
+    let bytes: Vec<u8> = rows.flat_map(|row| tensor.row_bytes(row).to_vec()).collect();
+    Tensor::new(tensor.dtype, tensor.rows, tensor.cols, Arc::new(bytes), 0).expect("a matrix")
 }
 
 fn forward(model: Arc<Model>, isa: Isa) -> CpuForward {
