@@ -12,10 +12,12 @@ pub struct AdapterArgs {
     #[command(flatten)]
     lora: LoraArgs,
     /// Random adapters of all projections beside those of --lora
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=256))]
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=256))]
     random_lora: u32,
     /// Rank of random adapters
-    #[arg(long, value_name = "RANK", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "RANK", default_value_t = 16,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
     lora_rank: u32,
 }
 

@@ -153,11 +153,8 @@ pub(crate) async fn load(
     admitted: Admitted,
 ) -> Result<String, ApiError> {
     check_allowed(&state, &access)?;
-    let read = |body: &Body| {
-        body.check(&[])?;
-        body.read::<Load>()
-    };
-    let (Load { lora_name: name, lora_path, load_inplace }, permit) = admitted.read(read).await?;
+    let (load, permit) = admitted.read(|body: &Body| body.read::<Load>()).await?;
+    let Load { lora_name: name, lora_path, load_inplace } = load;
     let replaces = load_inplace.unwrap_or(false);
     let adding = state.clone();
     let added = move || {
@@ -186,11 +183,8 @@ pub(crate) async fn unload(
     admitted: Admitted,
 ) -> Result<String, ApiError> {
     check_allowed(&state, &access)?;
-    let read = |body: &Body| {
-        body.check(&[])?;
-        body.read::<Unload>()
-    };
-    let (Unload { lora_name: name }, _) = admitted.read(read).await?;
+    let (unload, _) = admitted.read(|body: &Body| body.read::<Unload>()).await?;
+    let Unload { lora_name: name } = unload;
     if !state.adapters.remove(&name) {
         return Err(ApiError::no_such_model(&name, &state.known_names()));
     }

@@ -92,7 +92,7 @@ fn refusal(server: &Server, path: &str, body: &Value) -> (u16, String) {
 #[test]
 fn requests_choose_an_adapter_by_name() {
     let (one, two) = (Folder::new("one", 1), Folder::new("two", 2));
-    let options = [&*one.option("one"), &*two.option("two"), "--threads", "2"];
+    let options = [&*one.option("one"), &*two.option("two")];
     let server = Server::start(&options);
     let names = ["demo", "one", "two"];
     let alone: Vec<Value> = names.map(|name| server.post(COMPLETIONS, &body(name, 0))).into();

@@ -25,7 +25,7 @@ pub struct Expand<'a> {
     pub len: usize,
     /// The first output of `out`.
     pub first: usize,
-    /// What the sums are added to: outputs `first..` of a row.
+    /// Outputs `first..` of a row, to which the sums are added.
     pub out: &'a mut [f32],
 }
 

@@ -44,6 +44,7 @@ pub use aligned::Aligned;
 pub use attention::{Attention, KV_DTYPES, partitions};
 pub use dtype::Dtype;
 pub use expand::Expand;
+pub use glu::{SWIGLU_ALPHA, SWIGLU_LIMIT};
 pub use interleave::{INTERLEAVED_ROWS, interleave};
 pub use packing::Packing;
 pub use pairs::pairs_of;

@@ -20,7 +20,7 @@ use trail_cpu_kernels::{Aligned, Expand, Kernels, Packing, Product, SharedMut};
 /// Most rows of a work item: with [`MAX_ITEM_COLS`] rows of A they stay in a core's L2.
 pub(super) const PIECE_ROWS: usize = 32;
 /// Projections of one input: q, k and v.
-const SLOTS: usize = 3;
+const INPUT_PROJECTIONS: usize = 3;
 /// Multiplications below which a region is computed by one thread, as they take no longer than a
 /// fork and join.
 const PARALLEL_PRODUCTS: usize = 128 * 1024;
@@ -35,7 +35,7 @@ pub(super) struct Adapted {
     pieces: Vec<Piece>,
     /// Index of each row's adapter in the batch `[rows]`; empty without adapters.
     adapter_of: Vec<u32>,
-    /// Scaled products with A `[rows][SLOTS][MAX_RANK]`. Takes memory when it is first used.
+    /// Scaled products with A `[rows][INPUT_PROJECTIONS][MAX_RANK]`. Takes memory when it is first used.
     inner: Aligned,
 }
 
@@ -55,7 +55,7 @@ impl Adapted {
             order: Vec::with_capacity(max_rows),
             pieces: Vec::with_capacity(max_rows),
             adapter_of: Vec::with_capacity(max_rows),
-            inner: Aligned::reserved(max_rows * SLOTS * MAX_RANK)?,
+            inner: Aligned::reserved(max_rows * INPUT_PROJECTIONS * MAX_RANK)?,
         })
     }
 
@@ -86,7 +86,7 @@ impl Adapted {
 }
 
 /// Place of a projection among those of its input.
-fn slot(projection: Projection) -> usize {
+fn place(projection: Projection) -> usize {
     match projection {
         Projection::Q | Projection::O | Projection::Gate | Projection::Down => 0,
         Projection::K | Projection::Up => 1,
@@ -96,7 +96,7 @@ fn slot(projection: Projection) -> usize {
 
 /// Range in `inner` of the values `within` of `row` for `projection`.
 fn inner_range(row: usize, projection: Projection, within: Range<usize>) -> Range<usize> {
-    let first = (row * SLOTS + slot(projection)) * MAX_RANK;
+    let first = (row * INPUT_PROJECTIONS + place(projection)) * MAX_RANK;
     first + within.start..first + within.end
 }
 
@@ -194,7 +194,7 @@ fn gather<'a>(
     gathered
 }
 
-/// What the adapters of a batch add to the outputs of one projection.
+/// The adapters' part of the outputs of one projection.
 #[derive(Clone, Copy)]
 pub(super) struct Delta<'a> {
     adapted: &'a Adapted,

@@ -152,6 +152,67 @@ impl Archive {
         self.take(name, &[rows, cols], rows, cols)
     }
 
+    /// Takes the vector `name` of `len` elements as a matrix of one row, without copying its bytes;
+    /// Hugging Face's checkpoints have it as such a matrix.
+    pub(super) fn row(&mut self, name: &str, len: usize) -> Result<Tensor, LoadError> {
+        match self.naming {
+            Naming::HuggingFace => self.matrix(name, 1, len),
+            Naming::Gguf(_) => self.take(name, &[len], 1, len),
+        }
+    }
+
+    /// Takes the matrices `[rows, cols]` of `count` experts, without copying their bytes: in
+    /// Hugging Face's checkpoints `PREFIX.EXPERT.PART.weight`, in GGUF files one tensor.
+    pub(super) fn experts(
+        &mut self,
+        prefix: &str,
+        part: &str,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Vec<Tensor>, LoadError> {
+        if self.naming == Naming::HuggingFace {
+            let mut matrix = |expert| {
+                let name = format!("{prefix}.{expert}.{part}.weight");
+                self.matrix(&name, rows, cols)
+            };
+            return (0..count).map(&mut matrix).collect();
+        }
+        let name = format!("{prefix}.{part}.weight");
+        let all = self.take(&name, &[count, rows, cols], count * rows, cols)?;
+        let part = |expert| all.part(expert * rows, rows).expect("rows of the tensor");
+        Ok((0..count).map(part).collect())
+    }
+
+    /// True if the tensors have the names of GGUF files.
+    pub(super) fn is_gguf(&self) -> bool {
+        self.naming != Naming::HuggingFace
+    }
+
+    /// Takes the bytes of the tensor `name`, of unsigned bytes of `shape`.
+    pub(super) fn byte_tensor(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<u8>, LoadError> {
+        let entry = self.entry(name, shape)?;
+        let len = shape.iter().product::<usize>();
+        let bytes = (*entry.storage).as_ref();
+        match entry.dtype {
+            Err(found) if found == "U8" => Ok(bytes[entry.offset..][..len].to_vec()),
+            dtype => {
+                let found = dtype.map_or_else(|found| found, |dtype| dtype.to_string());
+                let remedy = "choose the checkpoint with MXFP4 weights, or one without";
+                Err(LoadError::new(&entry.file, name, "U8", found, remedy))
+            }
+        }
+    }
+
+    /// Takes the three-dimensional tensor `name` as a matrix `[rows, cols]` of its last dimension.
+    pub(super) fn stacked(&mut self, name: &str, shape: [usize; 3]) -> Result<Tensor, LoadError> {
+        self.take(name, &shape, shape[0] * shape[1], shape[2])
+    }
+
     /// Takes the vector `name` of `len` elements as f32.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         Ok(self.take(name, &[len], 1, len)?.to_f32())
@@ -174,6 +235,22 @@ impl Archive {
         &self.file
     }
 
+    /// Takes the entry of the tensor `name` of `shape`.
+    fn entry(&mut self, name: &str, shape: &[usize]) -> Result<Entry, LoadError> {
+        let stored = &*self.stored_name(name);
+        let Some(entry) = self.tensors.remove(stored) else {
+            let expected = format!("a tensor of shape {shape:?}");
+            let remedy = "pass the folder if the model is sharded, else download it again";
+            return Err(LoadError::new(&self.file, stored, expected, "no such tensor", remedy));
+        };
+        if entry.shape == shape {
+            return Ok(entry);
+        }
+        let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
+        let remedy = format!("check that {} belongs to this file", self.config_name());
+        Err(LoadError::new(&entry.file, stored, expected, found, remedy))
+    }
+
     /// Takes the tensor `name` of `shape` as a `[rows, cols]` matrix.
     fn take(
         &mut self,
@@ -182,20 +259,11 @@ impl Archive {
         rows: usize,
         cols: usize,
     ) -> Result<Tensor, LoadError> {
+        let entry = self.entry(name, shape)?;
         let stored = &*self.stored_name(name);
-        let Some(entry) = self.tensors.remove(stored) else {
-            let expected = format!("a tensor of shape {shape:?}");
-            let remedy = "pass the folder if the model is sharded, else download it again";
-            return Err(LoadError::new(&self.file, stored, expected, "no such tensor", remedy));
-        };
         let refuse = |expected: String, found: String, remedy: &str| {
             LoadError::new(&entry.file, stored, expected, found, remedy)
         };
-        if entry.shape != shape {
-            let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
-            let remedy = format!("check that {} belongs to this file", self.config_name());
-            return Err(refuse(expected, found, &remedy));
-        }
         let dtype = entry.dtype.clone().map_err(|found| {
             let remedy = "choose the unquantized checkpoint of the model";
             refuse("BF16, F16 or F32".into(), found, remedy)

@@ -1,5 +1,5 @@
-//! Any bytes as an adapter: adapter_config.json up to the first zero byte, then the safetensors file.
-//! Refused in one line, or an adapter of the model's shapes whose every byte can be read.
+//! Any bytes as an adapter: adapter_config.json up to the first zero byte, then the safetensors
+//! file. Refused in one line, or an adapter of the model's shapes whose every byte can be read.
 #![no_main]
 
 use std::path::Path;

@@ -3,8 +3,8 @@
 use super::*;
 use crate::model::{Adapter, Projection};
 
-/// Projections of the adapters of a model, so that rows of one step differ in them, and ranks: below
-/// a register, no multiple of one, and more than a work item has.
+/// Projections of the adapters of a model, so that rows of one step differ in them, and ranks:
+/// below a register, one register, and more than a work item has.
 const ADAPTERS: [(&[Projection], usize, Dtype); 3] = [
     (&Projection::ALL, 5, Dtype::F32),
     (&[Projection::V, Projection::O, Projection::Up], 16, Dtype::Bf16),

@@ -70,7 +70,8 @@ fn load(
 ) -> Result<Option<LowRank>, LoadError> {
     let module = format!("model.layers.{layer}.{}", projection.module());
     let [a, b] = ["A", "B"].map(|part| format!("base_model.model.{module}.lora_{part}.weight"));
-    if !archive.contains(&a) && !archive.contains(&b) {
+    let is_there = archive.contains(&a) || archive.contains(&b);
+    if !is_there || !projection.is_in(layer, model) {
         return Ok(None);
     }
     let (rank, scale) = config.of(&module);
@@ -86,7 +87,7 @@ fn load(
     Ok(Some(LowRank { a, b, scale }))
 }
 
-/// The same matrix in memory of its own.
+/// A copy of the matrix.
 fn copied(tensor: &Tensor) -> Tensor {
     let bytes = Arc::new(tensor.bytes().to_vec());
     Tensor::new(tensor.dtype, tensor.rows, tensor.cols, bytes, 0).expect("the bytes of a matrix")
@@ -109,6 +110,7 @@ fn transposed(tensor: &Tensor, row_of: impl Fn(usize) -> usize) -> Tensor {
 fn refuse_rest(archive: &Archive, model: &ModelConfig) -> Result<(), LoadError> {
     let Some(&name) = archive.rest().first() else { return Ok(()) };
     let expected = format!("lora_A and lora_B of projections of {} layers", model.num_layers);
-    let remedy = format!("{OTHER_BASE}; embeddings, heads, norms and biases are not supported");
+    let remedy = format!("{OTHER_BASE}; embeddings, heads, norms, biases and experts are not \
+                          supported");
     Err(LoadError::new(archive.file(), name, expected, "this tensor as well", remedy))
 }

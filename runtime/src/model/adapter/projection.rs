@@ -1,6 +1,6 @@
 //! The projections of a layer that an adapter may change.
 
-use crate::model::{LayerWeights, ModelConfig, RopePairing, Tensor};
+use crate::model::{ModelConfig, RopePairing};
 
 /// A projection of a layer; the value is its place in tables by projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,17 +59,10 @@ impl Projection {
         }
     }
 
-    /// The matrix of `layer`.
-    pub fn of(self, layer: &LayerWeights) -> &Tensor {
-        match self {
-            Projection::Q => &layer.q,
-            Projection::K => &layer.k,
-            Projection::V => &layer.v,
-            Projection::O => &layer.o,
-            Projection::Gate => &layer.gate,
-            Projection::Up => &layer.up,
-            Projection::Down => &layer.down,
-        }
+    /// True if layer `layer` of models of `config` has it: experts have their own.
+    pub(super) fn is_in(self, layer: usize, config: &ModelConfig) -> bool {
+        let of_mlp = matches!(self, Projection::Gate | Projection::Up | Projection::Down);
+        !of_mlp || config.layer_mixture(layer).is_none()
     }
 
     /// The output in Hugging Face's order that is output `index` of a model of `config`: GGUF files

@@ -26,12 +26,13 @@ impl Adapter {
             Tensor::new(dtype, rows, cols, Arc::new(bytes), 0).expect("the bytes of a matrix")
         };
         let scale = 0.5 / (DEVIATION * (rank as f32).sqrt());
-        let mut factors = |projection: Projection| {
+        let mut factors = |layer: usize, projection: Projection| {
             let (outputs, inputs) = projection.shape(config);
-            let is_adapted = projections.contains(&projection);
+            let is_adapted = projections.contains(&projection) && projection.is_in(layer, config);
             is_adapted.then(|| LowRank { a: matrix(rank, inputs), b: matrix(rank, outputs), scale })
         };
-        let layers = (0..config.num_layers).map(|_| Projection::ALL.map(&mut factors)).collect();
+        let of_layer = |layer| Projection::ALL.map(|projection| factors(layer, projection));
+        let layers = (0..config.num_layers).map(of_layer).collect();
         Adapter::new(config, layers)
     }
 }

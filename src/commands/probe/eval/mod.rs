@@ -94,7 +94,7 @@ fn of_collection(data: &Path, predictors: &Predictors<'_>) -> Result<Vec<Trace>,
     Ok(traces)
 }
 
-/// The traces of new answers to held-out prompts, by `adapter` if there is one.
+/// The traces of new answers to held-out prompts, by `adapter` if any.
 fn of_prompts(
     setup: &Setup,
     engine: &EngineArgs,
