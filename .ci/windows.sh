@@ -61,11 +61,14 @@ until url=$(grep -om1 'http://127[0-9.:]*' "$work/log"); do
     kill -0 "$server"
     sleep 0.1
 done
-post() { curl -sS --fail --max-time 60 "$url/v1/chat/completions" -d "$1"; }
+content() {
+    curl -sS --fail --max-time 60 "$url/v1/chat/completions" -d "$1" |
+        grep -o '"content":"[^"]*"' | cut -d'"' -f4
+}
 body='"model":"demo","max_tokens":8,"temperature":0,"messages":[{"role":"user","content":"Hi"}]'
 curl -sS --fail "$url/health"
-whole=$(post "{$body}" | grep -o '"content":"[^"]*"' | cut -d'"' -f4)
-streamed=$(post "{$body,\"stream\":true}" | grep -o '"content":"[^"]*"' | cut -d'"' -f4 | tr -d '\n')
+whole=$(content "{$body}")
+streamed=$(content "{$body,\"stream\":true}" | tr -d '\n')
 test -n "$whole" && test "$whole" = "$streamed"
 # Wine turns SIGINT into Ctrl-C.
 kill -INT "$server"

@@ -63,7 +63,7 @@ unsafe impl Send for Kernels {}
 
 impl Device {
     /// Returns true if there is a driver library. Without one nothing else here may be called: the
-    /// bindings would panic. It is looked for on Linux alone: nobody ran the kernels elsewhere.
+    /// bindings would panic. It is looked for on Linux alone, as the kernels never ran elsewhere.
     pub fn is_present() -> bool {
         // SAFETY: looks for a library by name and loads it; the driver's initialisers have no
         // preconditions.
