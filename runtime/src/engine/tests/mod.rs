@@ -1,5 +1,6 @@
 //! The step loop over an asynchronous backend, and over one that breaks down.
 
+mod adapters;
 mod ahead;
 mod asynchronous;
 mod block_sink;
@@ -20,14 +21,14 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_probe::Probe;
+use trail_probe::{Inputs, Probe};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::{
     BuildError, BuiltBackend, CpuSettings, Engine, EngineConfig, Event, FinishReason, PolicyKind,
     ProbeParts, QueueConfig, Request, RequestHandle, StepOutcome, SteppedEngine,
 };
-use crate::model::{Dtype, Model};
+use crate::model::{Adapter, Dtype, Model, Projection};
 use ahead::{Ahead, Breaks};
 
 fn model() -> Arc<Model> {
@@ -36,7 +37,9 @@ fn model() -> Arc<Model> {
 
 fn config(model: &Model, policy: PolicyKind) -> EngineConfig {
     EngineConfig {
-        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        probe: Some(
+            Probe::random(model.config.hidden_size, 0, 3).with_random_inputs(Inputs::ALL[3], 4),
+        ),
         policy,
         cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
         max_running: Some(4),
