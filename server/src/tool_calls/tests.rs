@@ -213,6 +213,20 @@ fn mistral() {
     );
 }
 
+#[test]
+fn harmony() {
+    let format = ToolFormat::Harmony;
+    let call = |name: &str, arguments: &str| {
+        format!("<|channel|>commentary to=functions.{name}<|message|>{arguments}")
+    };
+    let add = ("add", "{\"a\": 1}");
+    expect(format, &call("add", "{\"a\": 1}"), "", &[add]);
+    expect(format, &format!("Now.{}", call("f", "{}")), "Now.", &[("f", "{}")]);
+    let others = [call("unheard", "{}"), call("f", "[]"), call("f", "{\"a\": }")];
+    stays_text(format, &others.each_ref().map(String::as_str));
+    stays_text(format, &["Hi.", "<|channel|>comm"]);
+}
+
 /// A call of more bytes is passed on before its end.
 #[test]
 fn long_arguments_are_passed_on_as_they_arrive() {
