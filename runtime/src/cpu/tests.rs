@@ -14,8 +14,8 @@ use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use crate::model::{
-    Activation, Adapter, Architecture, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, QkvBias,
-    RopeConfig, RopeScaling, Tensor, Yarn,
+    Activation, Adapter, Architecture, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig,
+    QkvBias, RopeConfig, RopeScaling, Tensor, Yarn,
 };
 use crate::reference::Reference;
 use trail_cpu_kernels::PairKernels;
