@@ -7,13 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use trail_cli::Error;
+use trail_cli::{Error, Signal, SignalKind};
 
 use crate::terminal;
-
-/// Exit code of a process that SIGINT ended.
-const INTERRUPTED: i32 = 130;
 
 /// A SIGINT sets the flag; one that finds it set ends the process.
 #[derive(Clone, Debug)]
@@ -24,9 +20,9 @@ impl Interrupt {
     pub fn listen() -> Result<Interrupt, Error> {
         let flag = Interrupt(Arc::new(AtomicBool::new(false)));
         let set = flag.clone();
-        on_signals([SignalKind::interrupt()], move |_| {
+        on_signals([SignalKind::Interrupt], move |kind| {
             if set.0.swap(true, Ordering::Relaxed) {
-                terminal::exit(INTERRUPTED);
+                terminal::exit(kind.exit_code());
             }
         })?;
         Ok(flag)
@@ -51,7 +47,7 @@ pub fn on_signals<const N: usize>(
     let (runtime, mut signals) = register(kinds)?;
     let wait = poll_fn(move |context| {
         for (kind, signal) in kinds.iter().zip(&mut signals) {
-            while let Poll::Ready(Some(())) = signal.poll_recv(context) {
+            while signal.poll_recv(context).is_ready() {
                 act(*kind);
             }
         }
@@ -75,7 +71,7 @@ fn register<const N: usize>(kinds: [SignalKind; N]) -> Result<(Runtime, Vec<Sign
     let runtime = runtime.map_err(failed)?;
     let signals = {
         let _context = runtime.enter();
-        kinds.into_iter().map(signal).collect::<Result<_, _>>()
+        kinds.into_iter().map(Signal::listen).collect::<Result<_, _>>()
     };
     Ok((runtime, signals.map_err(failed)?))
 }

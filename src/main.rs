@@ -12,21 +12,20 @@ mod interrupt;
 mod plot;
 mod prompts;
 mod terminal;
+mod terminal_modes;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::Signal;
-use tokio::signal::unix::SignalKind;
-use trail_cli::flush_notices;
+use trail_cli::{SignalKind, flush_notices};
 
 /// Time for the last lines to be read from stderr.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // Beyond `ulimit -f` a write fails with its error, instead of ending the process in silence.
-    let _ = interrupt::disarm(SignalKind::from_raw(Signal::XFSZ.as_raw()));
+    let _ = interrupt::disarm(SignalKind::FileSize);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let outcome = cli::parse(&arguments).and_then(|cli| Ok(commands::run(cli)?));
     let code = match outcome {

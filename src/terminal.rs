@@ -8,11 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use tokio::signal::unix::SignalKind;
-use trail_cli::Error;
+use trail_cli::{Error, SignalKind};
 
 use crate::interrupt::on_signals;
+use crate::terminal_modes::{Modes, is_in_background};
 
 /// Longest wait for a terminal that takes no output, before the process ends all the same.
 const RESTORE_LIMIT: Duration = Duration::from_millis(500);
@@ -27,7 +26,7 @@ struct State {
     /// The region, if one is set.
     region: Option<Size>,
     /// The modes to restore, if a line editor may have changed them.
-    modes: Option<Termios>,
+    modes: Option<Modes>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State { region: None, modes: None });
@@ -68,7 +67,7 @@ pub fn exit(code: i32) -> ! {
                 Err(_) if std::io::stderr().is_terminal() => write(END_OF_PASTE),
                 Err(_) => {}
             }
-            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
+            modes.restore();
         }
         // Kept locked: no thread draws any more.
         std::mem::forget(state);
@@ -80,18 +79,13 @@ pub fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// True for a job that its shell has stopped or put in the background.
-fn is_in_background() -> bool {
-    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group != rustix::process::getpgrp())
-}
-
 /// From here on SIGTERM, SIGHUP and SIGQUIT restore the modes that the terminal has now, and end
 /// the process with 128 and their number.
 pub fn restore_on_signals() -> Result<(), Error> {
     let is_plain = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    lock().modes = tcgetattr(std::io::stdin()).ok().filter(|_| !is_plain);
-    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-    on_signals(kinds, |kind| exit(128 + kind.as_raw_value()))
+    lock().modes = Modes::read().filter(|_| !is_plain);
+    let kinds = [SignalKind::Terminate, SignalKind::Hangup, SignalKind::Quit];
+    on_signals(kinds, |kind| exit(kind.exit_code()))
 }
 
 fn clear(set: &mut Option<Size>) {

@@ -71,8 +71,10 @@ impl OutputFile {
     }
 }
 
-/// Options for a file with prompts or answers: a new one can be read by its owner alone.
+/// Options for a file with prompts or answers: a new one can be read by its owner alone. On Windows
+/// it has the permissions of its folder.
 pub fn private() -> OpenOptions {
+    #[cfg_attr(not(unix), expect(unused_mut))]
     let mut options = File::options();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

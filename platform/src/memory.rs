@@ -37,9 +37,10 @@ const V1: GroupFiles = GroupFiles {
 };
 
 impl Memory {
-    /// Reads /proc and /sys/fs/cgroup; `None` where the system has no /proc/meminfo.
+    /// Reads /proc and /sys/fs/cgroup; `None` but on Linux.
     pub fn read() -> Option<Memory> {
-        Memory::read_under(Path::new("/"))
+        // Asked for, as Wine shows a program for Windows the folders of Linux.
+        if cfg!(target_os = "linux") { Memory::read_under(Path::new("/")) } else { None }
     }
 
     /// The same below another root folder.

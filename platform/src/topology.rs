@@ -27,7 +27,10 @@ impl Topology {
         #[cfg(feature = "hwloc")]
         return Topology::from_hwloc();
         #[cfg(not(feature = "hwloc"))]
-        Topology::from_sysfs(Path::new("/sys/devices/system"))
+        match cfg!(target_os = "linux") {
+            true => Topology::from_sysfs(Path::new("/sys/devices/system")),
+            false => Err("this system has no sysfs".into()),
+        }
     }
 
     /// The same by a folder like `/sys/devices/system`. Without a list of nodes there is one.

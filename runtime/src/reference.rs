@@ -261,8 +261,8 @@ impl Reference {
     }
 
     /// The experts of a row by the router's `scores`, with their weights: the experts with the
-    /// highest scores, of equal ones those with the lowest indices; last the shared one, if there
-    /// is one, by the score behind those of the others.
+    /// highest scores, of equal ones those with the lowest indices; last the shared one, if
+    /// any, by the score behind those of the others.
     fn route(&self, scores: &[f32]) -> Vec<(usize, f32)> {
         let mixture = self.config.mixture.as_ref().expect("a router is that of a mixture");
         let (experts, shared) = scores.split_at(mixture.num_experts);
@@ -304,8 +304,8 @@ impl Reference {
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`), or of all of
-    /// them together where `weight` is as long.
+    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`), or of all
+    /// heads together where `weight` is as long.
     fn norm_heads(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }

@@ -69,8 +69,8 @@ pub struct StepCost {
 }
 
 impl StepCost {
-    /// Parses a JSON object with the four coefficients, and that of a mixture's experts if there is
-    /// one; other members are ignored.
+    /// Parses a JSON object with the four coefficients, and that of a mixture's experts, if
+    /// any; other members are ignored.
     pub fn parse(text: &str) -> Result<StepCost, String> {
         let cost: StepCost = serde_json::from_str(text).map_err(|error| error.to_string())?;
         cost.check().map(|()| cost)

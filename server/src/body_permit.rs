@@ -8,6 +8,7 @@ use crate::body_limits::{BodyLimits, LargeShare};
 use crate::error::ApiError;
 use crate::lane::Share;
 use crate::memory_budget::Held;
+use crate::process_limits::lower_thread_priority;
 
 /// Nice value of the thread that parses and tokenizes a large body: a quarter of a core that an
 /// engine thread wants too, so that the text of a 128k context is not held up for a minute.
@@ -117,8 +118,7 @@ impl BodyPermit {
 fn at_low_priority(job: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
     let thread = std::thread::Builder::new().name("trail-body".into());
     let spawned = thread.spawn(|| {
-        // Of the thread alone on Linux. A failure costs priority, not the answer.
-        let _ = rustix::process::setpriority_process(None, LARGE_NICE);
+        lower_thread_priority(LARGE_NICE);
         job();
     });
     spawned

@@ -9,7 +9,7 @@
 const CHANNEL: &str = "<|channel|>";
 const START: &str = "<|start|>";
 const MESSAGE: &str = "<|message|>";
-/// What ends a message.
+/// Ends of a message.
 const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", START];
 /// Special tokens of the format.
 pub(crate) const TOKENS: [&str; 7] =

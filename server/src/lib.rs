@@ -56,6 +56,7 @@ mod one_or_many;
 mod openapi;
 mod options;
 mod past_call;
+mod process_limits;
 mod prompt;
 mod prompt_scores;
 mod prompts;
@@ -92,6 +93,7 @@ mod token_fields;
 mod tokenize;
 mod tool_calls;
 mod tools;
+#[cfg_attr(not(unix), path = "no_unix_socket.rs")]
 mod unix_socket;
 mod unsupported;
 mod vllm_metrics;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::Semaphore;
@@ -18,6 +17,7 @@ use trail_cli::{Error, notice};
 use crate::Host;
 use crate::connection;
 use crate::error::{ApiError, RETRY_SECONDS};
+use crate::process_limits::raise_open_files;
 use crate::socket::Socket;
 use crate::state::ServerState;
 use crate::unix_socket::UnixSocket;
@@ -113,11 +113,7 @@ async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 /// files leaves. The soft limit is raised to the hard one, as a connection takes one descriptor and
 /// the usual soft limit is 1024.
 pub(crate) fn max_connections(asked: Option<usize>) -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // Fails in a sandbox that forbids the call: the server then has the descriptors it was given.
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let files = if raised.is_ok() { limit.maximum } else { limit.current };
-    let files = files.map_or(usize::MAX, |files| files as usize);
+    let files = raise_open_files().unwrap_or(usize::MAX);
     let room = files.saturating_sub(OTHER_FILES).max(files / 2);
     if let Some(asked) = asked.filter(|asked| *asked > room) {
         notice(format_args!(

@@ -9,9 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use trail_cli::{Error, flush_notices, notice};
+use trail_cli::{Error, Signal, SignalKind, flush_notices, notice};
 
 use crate::unix_socket::SocketFile;
 
@@ -104,15 +103,15 @@ impl Signals {
     fn listen(&self, has_terminal: bool, report: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut hangup = signal(SignalKind::hangup())?;
+            let mut terminate = Signal::listen(SignalKind::Terminate)?;
+            let mut interrupt = Signal::listen(SignalKind::Interrupt)?;
+            let mut hangup = Signal::listen(SignalKind::Hangup)?;
             let _ = report.send(Ok(()));
             loop {
                 tokio::select! {
-                    _ = terminate.recv() => self.end(SignalKind::terminate()),
-                    _ = interrupt.recv() => self.end(SignalKind::interrupt()),
-                    _ = hangup.recv() => self.hang_up(has_terminal),
+                    () = terminate.recv() => self.end(SignalKind::Terminate),
+                    () = interrupt.recv() => self.end(SignalKind::Interrupt),
+                    () = hangup.recv() => self.hang_up(has_terminal),
                 };
             }
         })
@@ -125,17 +124,17 @@ impl Signals {
         } else if !had_terminal {
             notice("SIGHUP is ignored: the server was started without a terminal");
         } else {
-            self.end(SignalKind::hangup());
+            self.end(SignalKind::Hangup);
         }
     }
 
     fn end(&self, kind: SignalKind) {
         let now = *self.stage.borrow();
         match now {
-            Stage::Loading => process::exit(128 + kind.as_raw_value()),
+            Stage::Loading => process::exit(kind.exit_code()),
             Stage::Serving => drop(self.stage.send_replace(Stage::Draining)),
             // A terminal that closes may send several.
-            Stage::Draining if kind == SignalKind::hangup() => {}
+            Stage::Draining if kind == SignalKind::Hangup => {}
             Stage::Draining => {
                 if let Some(socket) = self.socket.get() {
                     socket.remove();

@@ -4,7 +4,9 @@ use std::io::{IoSlice, Result};
 use std::task::{Context, Poll};
 
 use tokio::io::{Interest, Ready};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+
+use crate::unix_socket::UnixStream;
 
 /// A client's socket. All of its waits and transfers take it by reference, as the watch for the
 /// client's leaving has it too.

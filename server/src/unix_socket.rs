@@ -3,11 +3,11 @@
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::UnixListener;
+pub(crate) use tokio::net::UnixStream;
 
 /// A listening socket.
 pub(crate) struct UnixSocket {
@@ -64,7 +64,7 @@ fn check_free(path: &Path) -> io::Result<()> {
         let why = "there is a file that is no socket: choose another path";
         return Err(io::Error::new(ErrorKind::AlreadyExists, why));
     }
-    match UnixStream::connect(path) {
+    match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another server listens there")),
         Err(_) => Ok(()),
     }

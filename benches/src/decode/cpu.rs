@@ -1,8 +1,8 @@
 //! Decode steps on the CPU, as a share of its read bandwidth.
 //!
 //! A step reads each weight once for all rows, of a mixture's experts those that a row goes to, and
-//! the keys and values of each row's context. Those bytes over the step's time are compared with the
-//! fastest read of the same weights, measured before and after the step.
+//! the keys and values of each row's context. Those bytes over the step's time are compared with
+//! the fastest read of the same weights, measured before and after the step.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_experts_is_told_from_that_of_rows() {
+    fn experts_and_rows_have_costs_of_their_own() {
         let mixture = ModelConfig::named("qwen3-30b-a3b").expect("a shape").mixture;
         let experts = ExpertCost { num_experts: 128, per_row: 8, read: 3e3 };
         let experts = Some(experts);

@@ -36,7 +36,9 @@ impl Environment {
         let below = |name: &str, folder: &str| Some(PathBuf::from(variable(name)?).join(folder));
         let home = below("HF_HOME", "")
             .or_else(|| below("XDG_CACHE_HOME", "huggingface"))
-            .or_else(|| below("HOME", ".cache/huggingface"));
+            .or_else(|| below("HOME", ".cache/huggingface"))
+            // Windows.
+            .or_else(|| below("USERPROFILE", ".cache/huggingface"));
         let hub = below("HF_HUB_CACHE", "").or_else(|| Some(home.as_ref()?.join("hub")));
         let Some(hub) = hub else {
             return Err(Error::failed("there is no home folder for the models: set HF_HOME"));
@@ -93,11 +95,21 @@ mod tests {
         let cache = |variables: &[(&str, &str)]| {
             of(variables).map(|environment| environment.cache.path().display().to_string())
         };
-        let variables =
-            [("HF_HUB_CACHE", "/a"), ("HF_HOME", "/b"), ("XDG_CACHE_HOME", "/c"), ("HOME", "/d")];
-        for (first, expected) in
-            ["/a/", "/b/hub", "/c/huggingface/hub", "/d/.cache/huggingface/hub"].iter().enumerate()
-        {
+        let variables = [
+            ("HF_HUB_CACHE", "/a"),
+            ("HF_HOME", "/b"),
+            ("XDG_CACHE_HOME", "/c"),
+            ("HOME", "/d"),
+            ("USERPROFILE", "/e"),
+        ];
+        let expected = [
+            "/a/",
+            "/b/hub",
+            "/c/huggingface/hub",
+            "/d/.cache/huggingface/hub",
+            "/e/.cache/huggingface/hub",
+        ];
+        for (first, expected) in expected.iter().enumerate() {
             assert_eq!(cache(&variables[first..]).as_deref(), Ok(*expected));
         }
         assert_eq!(cache(&[]).map_err(|error| error.code()), Err(1));

@@ -137,6 +137,11 @@ impl<'a> Trainer<'a> {
         &self.epochs
     }
 
+    /// The settings.
+    pub fn recipe(&self) -> Recipe {
+        self.recipe
+    }
+
     /// The examples.
     pub fn data(&self) -> &Dataset<'a> {
         &self.data

@@ -245,7 +245,7 @@ fn scale_and_min(packed: &[u8], g: usize) -> (u8, u8) {
 /// Twice the values of the codes of E2M1, whose highest bit is the sign.
 pub(super) const E2M1_TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Half of the power of two that an E8M0 byte stands for: `2^(byte - 128)`.
+/// Half of the power of two that an E8M0 byte represents: `2^(byte - 128)`.
 pub(super) fn e8m0_half(byte: u8) -> f32 {
     match byte {
         0 | 1 => f32::from_bits(0x0020_0000 << byte), // Subnormal.

@@ -1,10 +1,10 @@
 //! Interleaving of quantized weights: [`INTERLEAVED_ROWS`] rows side by side.
 //!
 //! A block of each row, field by field, the field of every row after that of the one before. A
-//! field is a word of 4 bytes, or the 2 bytes or the byte of a scale that are left over. So byte `at` of a
-//! row's fields becomes byte `INTERLEAVED_ROWS * at` of the group's, and the lanes of a register
-//! are read by one load instead of a transposition. (llama.cpp repacks 4-bit weights to the like,
-//! `block_q4_0x8`.)
+//! field is a word of 4 bytes, or the 2 bytes or the byte of a scale that are left over. So byte
+//! `at` of a row's fields becomes byte `INTERLEAVED_ROWS * at` of the group's, and the lanes of a
+//! register are read by one load instead of a transposition. (llama.cpp repacks 4-bit weights to
+//! the like, `block_q4_0x8`.)
 
 use std::ops::Range;
 

@@ -13,6 +13,7 @@
 //! Apart from the runtime, as its compilation takes longer than the runtime's.
 
 mod activation;
+mod ahead;
 mod aligned;
 mod attention;
 mod byte_tile;

@@ -10,11 +10,12 @@
 use crate::Dtype;
 use trail_platform::simd::{ByteDot, Bytes, MAX_LANES};
 
+use super::ahead::Ahead;
 use super::byte_tile::{ByteTile, Scaling, TILE_VALUES, Unpacked};
 use super::interleave::INTERLEAVED_ROWS;
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
-    Ahead, BytesMxFp4, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
+    BytesMxFp4, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
     BytesQ8_0, Interleaved, Layout, RowMajor, Unpack, unpack_rows,
 };
 

@@ -1,11 +1,11 @@
 //! GGUF's block types: unpacking in registers.
 //!
 //! A value is `scale * q + minimum` with a small integer q. The scale is a half-precision number
-//! (11 significant bits), for the K types times an integer, of MXFP4 a power of two. `scale * q` has
-//! at most 24 significant bits (Q8_0: 11 + 8; Q4_K and Q5_K: 17 + 5; Q6_K: 18 + 6), so that it is exact in f32 and a
-//! minimum adds the only rounding. Each instruction set therefore computes the f32 of
-//! [`Dtype::widen`] (a zero may have the other sign), fused or not, and a product is that of the
-//! widened weights: its error is that of the f32 sum alone.
+//! (11 significant bits), for the K types times an integer, of MXFP4 a power of two. `scale * q`
+//! has at most 24 significant bits (Q8_0: 11 + 8; Q4_K and Q5_K: 17 + 5; Q6_K: 18 + 6), so that it
+//! is exact in f32 and a minimum adds the only rounding. Each instruction set therefore computes
+//! the f32 of [`Dtype::widen`] (a zero may have the other sign), fused or not, and a product is
+//! that of the widened weights: its error is that of the f32 sum alone.
 
 use std::marker::PhantomData;
 
@@ -275,7 +275,7 @@ block!(
     }
 );
 
-/// What is added to twice a value of E2M1 so that it is no less than 0.
+/// Offset of twice a value of E2M1, which is then no less than 0.
 const E2M1_OFFSET: f32 = 12.0;
 /// Twice the values of E2M1, with the offset.
 pub(super) const E2M1_BYTES: [u8; 16] = {

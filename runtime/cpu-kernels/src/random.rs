@@ -51,8 +51,8 @@ fn fill_block(block: &mut [u8], dtype: Dtype, deviation: f32, rng: &mut Rng) {
             put_scale_and_min(block, linear(n) / root_mean_square(&scales), middle);
             pack_pairs(&mut block[4..16], scales);
         }
-        // The codes' values have a mean square of (0 + 1 + 4 + 9 + 16 + 36 + 64 + 144) / 8 / 4 = 8.6;
-        // of the powers of two around the scale, either is as likely as brings the deviation.
+        // The codes' values have a mean square of (0 + 1 + 4 + 9 + 16 + 36 + 64 + 144) / 8 / 4 =
+        // 8.6. Of the powers of two around the scale, each is as likely as brings the deviation.
         Dtype::MxFp4 => {
             let scale = deviation / (274.0_f32 / 32.0).sqrt();
             let below = scale.log2().floor();

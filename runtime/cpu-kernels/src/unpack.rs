@@ -6,6 +6,7 @@ use crate::Dtype;
 use trail_platform::simd::{Bytes, MAX_LANES};
 
 use super::Q8Product;
+use super::ahead::Ahead;
 use super::byte_tile::{
     GROUP_WORDS, HalfOffset, Minimum, Offset, Scaling, Sink, Unpacked, WideOffset,
 };
@@ -157,36 +158,6 @@ pub(super) trait Unpack {
     unsafe fn unpack<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usize, to: &mut T);
 }
 
-/// Weights to prefetch, in the order of their addresses, which is the fastest that memory has: some
-/// lines with every block that is unpacked.
-pub(super) struct Ahead {
-    next: *const u8,
-    /// Cache lines per block of a register of columns.
-    lines: usize,
-}
-
-impl Ahead {
-    /// Prefetches `bytes` bytes from `next` on, which need not be valid, with `blocks` blocks.
-    pub(super) fn new(next: *const u8, bytes: usize, blocks: usize) -> Self {
-        Ahead { next, lines: bytes.div_ceil(LINE * blocks) }
-    }
-
-    /// Prefetches the lines of one block.
-    #[inline(always)]
-    pub(super) fn prefetch<V: Bytes>(&mut self) {
-        self.prefetch_lines::<V>(self.lines);
-    }
-
-    /// Prefetches `lines` lines.
-    #[inline(always)]
-    pub(super) fn prefetch_lines<V: Bytes>(&mut self, lines: usize) {
-        for _ in 0..lines {
-            V::prefetch_far(self.next);
-            self.next = self.next.wrapping_add(LINE);
-        }
-    }
-}
-
 /// Unpacks `values` values of `V::LANES` rows, from a multiple of a block.
 ///
 /// # Safety
@@ -211,8 +182,6 @@ pub(super) unsafe fn unpack_rows<V: Bytes, L: Layout, U: Unpack>(
     }
 }
 
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
 /// The four lowest bits of each byte.
 const NIBBLES: u32 = 0x0f0f_0f0f;
 /// The lowest bit of each byte.
@@ -338,7 +307,7 @@ unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, L, rows, at, to| {
 });
 
 unpack!(BytesMxFp4, Dtype::MxFp4, Offset, -12, |V, L, rows, at, to| {
-    // The exponent's bits by the magic sum of `pow2_of_biased`; half of it, as q is twice the value.
+    // The power of two by the sum that `pow2_of_biased` takes; half of it, as q is twice the value.
     let exponent = V::to_f32(L::byte::<V>(rows, at)).add(V::splat(12_582_912.0 - 127.0));
     to.put_scale(0, exponent.pow2_of_biased().mul(V::splat(0.5)));
     for (word, q) in L::words::<V>(rows, at + 1).into_iter().enumerate() {

@@ -119,7 +119,7 @@ impl Buffers {
         let inner = inner.map(|(rows, len)| max_rows * rows * Packing::stride(len));
         let raw_key_rows = if config.architecture.has_wide_qk_norm() { max_rows } else { 0 };
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
-        // How many rows the experts of a mixture copy depends on the batch.
+        // The number of rows that the experts of a mixture copy depends on the batch.
         let activations = match config.mixture {
             None => Aligned::zeroed,
             Some(_) => Aligned::reserved,

@@ -95,12 +95,11 @@ impl Regions<'_> {
         let hidden = self.config.hidden_size;
         let downs = mlps.iter().map(|mlp| &mlp.down);
         let packing = self.packing(downs.clone());
-        self.narrow_rows(Source::Inner, self.buffers.routes.slots.len(), downs);
+        self.narrow_rows(Source::Inner, self.buffers.routes.assignments.len(), downs);
         let Buffers { hidden: stream, inner, narrow, routes, .. } = &mut *self.buffers;
         let (narrow, routes) = (&*narrow, &*routes);
         let (kernels, x, weights) = (self.kernels, &**inner, &mlps[0].down);
-        let (first, rows) = (0, routes.most_rows());
-        let delta = None;
+        let (first, rows, delta) = (0, routes.max_group_rows(), None);
         let largest = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
         let workers = self.pool.num_workers();
         let step = largest.item_cols(workers, 1);
@@ -116,12 +115,13 @@ impl Regions<'_> {
                     linear.product(&block, &cols, workers, tile);
                     let bias = mlps[group.mlp].bias.as_ref().map(|bias| &bias.down[cols.clone()]);
                     let rows = tile.chunks_exact_mut(cols.len());
-                    for (slot, values) in routes.slots[block].iter().zip(rows) {
+                    for (assignment, values) in routes.assignments[block].iter().zip(rows) {
                         add_bias(values, bias);
-                        let first = slot.row * hidden + cols.start;
+                        let first = assignment.row * hidden + cols.start;
                         // SAFETY: only this item writes these columns of any row.
                         let out = unsafe { stream.part(first..first + cols.len()) };
-                        let add = |(out, value): (&mut f32, &f32)| *out += slot.weight * value;
+                        let add =
+                            |(out, value): (&mut f32, &f32)| *out += assignment.weight * value;
                         out.iter_mut().zip(&*values).for_each(add);
                     }
                 }

@@ -63,9 +63,10 @@ pub(super) struct Narrow {
 impl Narrow {
     /// Buffers for inputs of `shapes`, rows and width, where `kernels` need them.
     pub(super) fn new(kernels: NarrowKernels, shapes: &[(usize, usize)]) -> Result<Self, String> {
-        let most = |of: fn(usize) -> usize| shapes.iter().map(|(rows, len)| rows * of(*len)).max();
-        let q8 = kernels.q8.and_then(|_| most(Q8Block::per_row)).unwrap_or(0);
-        let pairs = kernels.pairs.and_then(|_| most(|len| Packing::stride(pairs_of(len))));
+        let longest =
+            |of: fn(usize) -> usize| shapes.iter().map(|(rows, len)| rows * of(*len)).max();
+        let q8 = kernels.q8.and_then(|_| longest(Q8Block::per_row)).unwrap_or(0);
+        let pairs = kernels.pairs.and_then(|_| longest(|len| Packing::stride(pairs_of(len))));
         let pairs = pairs.unwrap_or(0);
         let q8 = vec![Q8Block::default(); q8];
         Ok(Narrow { kernels, q8, pairs: Aligned::zeroed(pairs)? })

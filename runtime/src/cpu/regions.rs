@@ -159,7 +159,7 @@ impl<'a> Regions<'a> {
         let delta = |of| Delta::new(of_rows, self.batch, adapted?, of);
         let [gate_delta, up_delta] = [Projection::Gate, Projection::Up].map(delta);
         let (kernels, x, narrow, groups) = (self.kernels, &**normed, &*narrow, &routes.groups[..]);
-        let (rows, weights) = (routes.most_rows(), &mlps[0].gate);
+        let (rows, weights) = (routes.max_group_rows(), &mlps[0].gate);
         let features = weights.rows;
         let stride = Packing::stride(features);
         let (first, delta) = (0, gate_delta);
@@ -361,7 +361,7 @@ impl CpuForward {
     }
 }
 
-/// Adds `bias`, if there is one, to as many values.
+/// Adds an optional `bias` to as many values.
 pub(super) fn add_bias(values: &mut [f32], bias: Option<&[f32]>) {
     values.iter_mut().zip(bias.into_iter().flatten()).for_each(|(value, bias)| *value += bias);
 }

@@ -9,14 +9,14 @@ pub(crate) struct Group {
     pub(crate) mlp: usize,
     /// First row of the normalised stream, in which copies follow the rows of the batch.
     pub(crate) input: usize,
-    /// First row of the inner activations, and first of `Routes::slots`.
+    /// First row of the inner activations, and first of `Routes::assignments`.
     pub(crate) first: usize,
     pub(crate) rows: usize,
 }
 
 /// A row that an expert computes, and its weight in the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Slot {
+pub(crate) struct Assignment {
     pub(crate) row: usize,
     pub(crate) weight: f32,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Routes {
     /// The experts of each row, best first `[rows][experts_per_token]`.
     pub(crate) choices: Vec<Choice>,
     /// Rows by expert, then in order `[rows * experts_per_token]`.
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) assignments: Vec<Assignment>,
     /// The MLPs that compute rows, in order.
     pub(crate) groups: Vec<Group>,
     /// Rows that are copied so that the rows of each expert are consecutive, in the order of the
@@ -55,14 +55,14 @@ impl Routes {
         let Some(mixture) = &config.mixture else {
             return Routes { groups: Vec::with_capacity(1), ..Routes::default() };
         };
-        // The shared expert has a slot for each row.
-        let slots = max_rows * mixture.experts_per_token;
+        // The shared expert has an assignment for each row.
+        let assignments = max_rows * mixture.experts_per_token;
         Routes {
             scores: vec![0.0; max_rows * mixture.router_rows()],
-            choices: vec![Choice::default(); slots],
-            slots: Vec::with_capacity(slots),
+            choices: vec![Choice::default(); assignments],
+            assignments: Vec::with_capacity(assignments),
             groups: Vec::with_capacity(mixture.num_experts),
-            copies: Vec::with_capacity(slots),
+            copies: Vec::with_capacity(assignments),
             used: vec![false; config.num_layers * mixture.num_experts],
             ends: vec![0; mixture.num_experts + 1],
         }
@@ -82,11 +82,11 @@ impl Routes {
     /// Routes all `rows` rows to the shared expert, by its scores.
     pub(crate) fn shared(&mut self, mixture: &MixtureConfig, rows: usize) {
         self.all(rows);
-        self.slots.clear();
+        self.assignments.clear();
         let scores = self.scores.chunks_exact(mixture.router_rows()).take(rows);
-        self.slots.extend(scores.enumerate().map(|(row, scores)| {
+        self.assignments.extend(scores.enumerate().map(|(row, scores)| {
             let weight = 1.0 / (1.0 + (-scores[mixture.num_experts]).exp());
-            Slot { row, weight }
+            Assignment { row, weight }
         }));
     }
 
@@ -94,31 +94,31 @@ impl Routes {
     pub(crate) fn group(&mut self, mixture: &MixtureConfig, layer: usize, rows: usize) {
         let per_row = mixture.experts_per_token;
         let choices = &self.choices[..rows * per_row];
-        // A counting sort: `ends` counts, then has the place of each expert's next slot.
+        // A counting sort: `ends` counts, then has the place of each expert's next assignment.
         self.ends.fill(0);
         choices.iter().for_each(|choice| self.ends[choice.expert + 1] += 1);
         for expert in 0..mixture.num_experts {
             self.ends[expert + 1] += self.ends[expert];
         }
-        self.slots.clear();
-        self.slots.resize(choices.len(), Slot::default());
+        self.assignments.clear();
+        self.assignments.resize(choices.len(), Assignment::default());
         for (index, choice) in choices.iter().enumerate() {
             let place = &mut self.ends[choice.expert];
-            self.slots[*place] = Slot { row: index / per_row, weight: choice.weight };
+            self.assignments[*place] = Assignment { row: index / per_row, weight: choice.weight };
             *place += 1;
         }
         self.groups.clear();
         self.copies.clear();
         let mut first = 0;
         for (mlp, &end) in self.ends[..mixture.num_experts].iter().enumerate() {
-            let slots = &self.slots[first..end];
-            if let (Some(begin), Some(last)) = (slots.first(), slots.last()) {
-                let is_consecutive = last.row - begin.row + 1 == slots.len();
+            let assignments = &self.assignments[first..end];
+            if let (Some(begin), Some(last)) = (assignments.first(), assignments.last()) {
+                let is_consecutive = last.row - begin.row + 1 == assignments.len();
                 let input = if is_consecutive { begin.row } else { rows + self.copies.len() };
                 if !is_consecutive {
-                    self.copies.extend(slots.iter().map(|slot| slot.row));
+                    self.copies.extend(assignments.iter().map(|assignment| assignment.row));
                 }
-                self.groups.push(Group { mlp, input, first, rows: slots.len() });
+                self.groups.push(Group { mlp, input, first, rows: assignments.len() });
                 self.used[layer * mixture.num_experts + mlp] = true;
             }
             first = end;
@@ -140,7 +140,7 @@ impl Routes {
     }
 
     /// Most rows of a group.
-    pub(crate) fn most_rows(&self) -> usize {
+    pub(crate) fn max_group_rows(&self) -> usize {
         self.groups.iter().map(|group| group.rows).max().unwrap_or(0)
     }
 }
@@ -229,11 +229,12 @@ mod tests {
             *choice = Choice { expert: *expert, weight: index as f32 };
         }
         routes.group(config.mixture.as_ref().unwrap(), 1, 3);
-        let slots: Vec<(usize, f32)> = routes.slots.iter().map(|s| (s.row, s.weight)).collect();
-        assert_eq!(slots, [(0, 0.0), (2, 4.0), (1, 3.0), (0, 1.0), (1, 2.0), (2, 5.0)]);
+        let assignments: Vec<(usize, f32)> =
+            routes.assignments.iter().map(|s| (s.row, s.weight)).collect();
+        assert_eq!(assignments, [(0, 0.0), (2, 4.0), (1, 3.0), (0, 1.0), (1, 2.0), (2, 5.0)]);
         let group = |mlp, input, first, rows| Group { mlp, input, first, rows };
         assert_eq!(routes.groups, [group(0, 3, 0, 2), group(2, 1, 2, 1), group(3, 0, 3, 3)]);
-        assert_eq!((&routes.copies[..], routes.most_rows()), (&[0, 2][..], 3));
+        assert_eq!((&routes.copies[..], routes.max_group_rows()), (&[0, 2][..], 3));
         let used = [[false; 4], [true, false, true, true]];
         assert_eq!(routes.used, used.as_flattened());
     }

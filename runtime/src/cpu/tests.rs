@@ -2,10 +2,10 @@
 //! the chunking of its request.
 
 mod adapters;
+mod mixtures;
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use trail_platform::Rng;
 
@@ -13,10 +13,7 @@ use super::buffers::Buffers;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
-use crate::model::{
-    Activation, Adapter, Architecture, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig,
-    QkvBias, RopeConfig, RopeScaling, Tensor, Yarn,
-};
+use crate::model::{Adapter, Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
 use trail_cpu_kernels::PairKernels;
 
@@ -64,67 +61,12 @@ fn every_feature() -> Arc<Model> {
     Arc::new(model)
 }
 
-/// YaRN with a ramp over the heads of `config`.
-fn yarn(config: &ModelConfig) -> RopeConfig {
-    let yarn = Yarn {
-        factor: 4.0,
-        beta_fast: 32.0,
-        beta_slow: 1.0,
-        original_context: 64.0,
-        truncate: true,
-        attention_factor: Yarn::attention_factor_of(4.0),
-    };
-    RopeConfig { scaling: RopeScaling::Yarn(yarn), ..config.rope }
-}
-
-/// Experts of every kind: with a shared one, in front of them a layer with one MLP. More rows than
-/// experts share a step, and some experts have equal scores.
-fn mixtures() -> Vec<Arc<Model>> {
-    let mixture = |shared_size, normalized| MixtureConfig {
-        num_experts: 7,
-        experts_per_token: 3,
-        expert_size: 64,
-        shared_size,
-        normalized,
-        dense_layers: vec![0],
-    };
-    let of = |mixture: MixtureConfig, dtype: Dtype, hidden| {
-        let config = config((4, 2), 16, hidden);
-        let config = ModelConfig { intermediate_size: 96, mixture: Some(mixture), ..config };
-        let mut model = Model::random_of(config, dtype, 9).unwrap();
-        let Mlp::Mixture(mixture) = &mut model.weights.layers[1].mlp else { panic!("experts") };
-        let mut scores = mixture.router.to_f32();
-        // Experts 2, 3 and 5 tie.
-        let equal: Vec<f32> = scores[5 * hidden..6 * hidden].to_vec();
-        [2, 3].iter().for_each(|e| scores[e * hidden..][..hidden].copy_from_slice(&equal));
-        let (rows, bytes) = (mixture.router.rows, bytemuck::cast_slice::<_, u8>(&scores).to_vec());
-        mixture.router = Tensor::new(Dtype::F32, rows, hidden, Arc::new(bytes), 0).unwrap();
-        Arc::new(model)
-    };
-    // Biases, sinks and another activation; norms of all heads.
-    let family = |architecture, activation, dtype| {
-        let mixture = MixtureConfig { dense_layers: Vec::new(), ..mixture(None, true) };
-        let config = config((4, 2), 16, 64);
-        let (mixture, rope) = (Some(mixture), yarn(&config));
-        let config = ModelConfig { architecture, activation, mixture, rope, ..config };
-        Arc::new(Model::random_of(config, dtype, 10).unwrap())
-    };
-    vec![
-        family(Architecture::GptOss, Activation::SwigluOai, Dtype::MxFp4),
-        family(Architecture::GptOss, Activation::SwigluOai, Dtype::Bf16),
-        family(Architecture::Olmoe, Activation::Silu, Dtype::F16),
-        of(mixture(None, true), Dtype::Bf16, 64),
-        of(mixture(Some(32), false), Dtype::Q4_0, 64),
-        of(MixtureConfig { expert_size: 21, ..mixture(Some(30), true) }, Dtype::F32, 50),
-    ]
-}
-
 /// Ragged widths, every GQA shape, each dtype; every feature; mixtures; a model whose matrices have
 /// different types.
 fn models() -> Vec<Arc<Model>> {
     let mut models = llamas();
     models.push(every_feature());
-    models.extend(mixtures());
+    models.extend(mixtures::mixtures());
     models
 }
 
@@ -241,9 +183,7 @@ impl Request {
         if self.fed < end {
             let tokens = &self.tokens[self.fed..end];
             batch.push(self.index, self.fed as u32, tokens, &self.blocks, true);
-            if let Some(adapter) = &self.adapter {
-                batch.adapt(adapter);
-            }
+            self.adapter.iter().for_each(|adapter| batch.adapt(adapter));
         }
         self.fed = end;
     }

@@ -10,7 +10,7 @@ use std::fmt;
 /// A call to the driver that failed, or has no driver to go to.
 #[derive(Debug)]
 pub enum CudaError {
-    /// No driver library on this machine.
+    /// No driver library on this machine, or none that is looked for.
     Absent,
     /// No code for this chip, of the module named.
     NoCode {
@@ -96,8 +96,11 @@ pub enum LaunchCause {
 impl fmt::Display for CudaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CudaError::Absent if !cfg!(target_os = "linux") => {
+                f.write_str("CUDA runs on Linux alone: choose --device cpu")
+            }
             CudaError::Absent => {
-                write!(f, "no CUDA driver on this machine (libcuda was not found)")
+                f.write_str("no CUDA driver on this machine (libcuda was not found)")
             }
             CudaError::NoCode { module } => {
                 write!(f, "no code of {module} that this device can run")

@@ -19,8 +19,8 @@ pub enum Architecture {
     Qwen3,
     /// SmolLM3: Llama with layers without RoPE.
     SmolLm3,
-    /// gpt-oss: experts with biases and a limited SwiGLU, attention sinks, biases of all attention's
-    /// projections, a window in every second layer, YaRN.
+    /// gpt-oss: experts with biases and a limited SwiGLU, attention sinks, biases of all
+    /// projections of attention, a window in every second layer, YaRN.
     GptOss,
     /// Gemma 3, text only: scaled embedding, GeGLU, norms on q and k and after each block, local
     /// and global layers with two RoPE bases.
@@ -29,7 +29,7 @@ pub enum Architecture {
     Mixtral,
     /// OLMoE: Llama with experts, and norms over all of q and of k.
     Olmoe,
-    /// Qwen2-MoE, Qwen1.5-MoE: Qwen2 with experts, one of them shared by all tokens.
+    /// Qwen2-MoE, Qwen1.5-MoE: Qwen2 with experts, and one more that all tokens share.
     Qwen2Moe,
     /// Qwen3-MoE: Qwen3 with experts.
     Qwen3Moe,
@@ -47,7 +47,7 @@ impl Architecture {
         self == Architecture::GptOss
     }
 
-    /// True if queries and keys are normalised before RoPE, each head by itself or all together.
+    /// True if queries and keys are normalised before RoPE, each head alone or all together.
     pub fn has_qk_norm(self) -> bool {
         use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe};
         matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe)

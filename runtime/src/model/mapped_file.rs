@@ -15,6 +15,8 @@ pub(super) struct MappedFile {
 
 impl MappedFile {
     /// Maps `file`, which `path` names.
+    // Windows cuts no file that is mapped.
+    #[cfg_attr(not(unix), expect(unused_variables))]
     pub(super) fn map(file: &File, path: &Path) -> io::Result<MappedFile> {
         // SAFETY: the map is read-only and private to this process, which never writes model files.
         // The one hazard left is another process that rewrites the file while it is served, as for

@@ -10,7 +10,7 @@ pub struct MixtureConfig {
     pub experts_per_token: usize,
     /// Width of an expert's inner layer.
     pub expert_size: usize,
-    /// Width of the inner layer of the expert that computes every row, if there is one.
+    /// Width of the inner layer of the expert that computes every row, if any.
     pub shared_size: Option<usize>,
     /// True if the weights of a row's experts are the softmax of their scores alone, with sum 1;
     /// false if of the scores of all experts (`norm_topk_prob` of transformers).

@@ -9,7 +9,7 @@ use super::{Dtype, Tensor};
 pub enum Mlp {
     /// One for all rows.
     Dense(GatedMlp),
-    /// Experts, of which a router chooses some for each row.
+    /// Experts; a router chooses some for each row.
     Mixture(Mixture),
 }
 
@@ -41,7 +41,7 @@ pub struct MlpBias {
 #[derive(Clone, Debug)]
 pub struct Mixture {
     /// Router, in f32: `[num_experts, hidden]`, and behind these rows the gate of the shared
-    /// expert, if there is one: one product computes both.
+    /// expert, if any: one product computes both.
     pub router: Tensor,
     /// Bias of the scores, if the family has it: one for each row of `router`.
     pub router_bias: Option<Vec<f32>>,

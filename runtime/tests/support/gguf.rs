@@ -192,7 +192,7 @@ fn to_bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Writes experts: one tensor has a projection of all of them.
+/// Writes experts: one tensor has a projection of all experts.
 fn write_mixture(
     file: &mut GgufWriter,
     name: &dyn Fn(&str) -> String,

@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use rustix::termios::{Winsize, tcgetwinsize};
 use trail_runtime::engine::Event;
 
-use crate::terminal;
+use crate::{terminal, terminal_modes};
 
 /// Least time between two pictures.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -74,8 +73,7 @@ impl Drop for StatusLine {
 
 /// Rows and columns of the terminal at stderr, if they suffice.
 fn size() -> Option<(u16, u16)> {
-    let Winsize { ws_row, ws_col, .. } = tcgetwinsize(std::io::stderr()).ok()?;
-    (ws_row >= LEAST.0 && ws_col >= LEAST.1).then_some((ws_row, ws_col))
+    terminal_modes::size().filter(|(rows, columns)| *rows >= LEAST.0 && *columns >= LEAST.1)
 }
 
 /// The line for `tokens` tokens of an answer that is expected to have `length`.

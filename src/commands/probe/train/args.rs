@@ -90,6 +90,9 @@ pub struct TrainArgs {
     /// Seeds; each layer is trained with every one
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     pub(super) seed: Vec<u64>,
+    /// Train the chosen probe on a quarter and a half of the answers, too: a learning curve
+    #[arg(long)]
+    pub(super) curve: bool,
     /// Replace a file of another origin
     #[arg(long)]
     pub(super) force: bool,

@@ -1,6 +1,7 @@
 //! `trail-rt probe train`: a probe for every layer that is asked for; the best one is written.
 
 mod args;
+mod curve;
 mod replay;
 mod sweep;
 
@@ -37,20 +38,23 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let mut sweep = Sweep::new(trainings, state.clone(), key)?;
     sweep.run(engine.threads())?;
     let best = |&(kind, inputs): &(HeadKind, Inputs)| sweep.best(kind, inputs);
-    let candidate = |variant| {
-        let best = best(variant);
-        let recipe = args.recipe(best.kind, longest);
+    let candidate = |trainer: &Trainer<'_>, layer| {
         let probe = Probe {
             model: Some(collection.settings().fingerprint.clone()),
-            record: record(&collection, best, &recipe),
-            ..Probe::new(best.trainer.weights(), recipe.bins, best.layer)
+            record: record(&collection, trainer),
+            ..Probe::new(trainer.weights(), trainer.recipe().bins, layer)
         };
-        Candidate::new(probe, best.trainer.data())
+        Candidate::new(probe, trainer.data())
     };
-    let mut candidates: Vec<Candidate> = variants.iter().map(candidate).collect();
+    let mut candidates: Vec<Candidate> =
+        variants.iter().map(best).map(|of| candidate(&of.trainer, of.layer)).collect();
     let judged = replay::judge(&mut candidates)?;
     let chosen = judged[0].candidate;
     let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
+    let points = match args.curve {
+        true => curve::curve(&best.trainer, |trainer| candidate(trainer, best.layer))?,
+        false => Vec::new(),
+    };
     let bytes = probe.to_bytes(Storage::Bf16);
     fs::write(out.path(), bytes)
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
@@ -64,15 +68,20 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         "record": probe.record,
         "rows": rows,
         "replays": judged,
+        "curve": points,
         "seconds": begin.elapsed().as_secs_f64(),
     });
     let text = match json {
         true => report.to_string(),
         false => format!(
-            "{}\n{}\nwrote the probe of layer {}, head {}, inputs {}, filter {}, to {}; next: \
+            "{}\n{}\n{}wrote the probe of layer {}, head {}, inputs {}, filter {}, to {}; next: \
              trail-rt probe eval --probe {}",
             table(sweep.trainings()),
             replay::table(&judged),
+            match points.is_empty() {
+                true => String::new(),
+                false => format!("{}\n{}\n\n", curve::table(&points), curve::advice(&points)),
+            },
             best.layer,
             judged[0].head,
             judged[0].inputs,
@@ -108,24 +117,20 @@ fn trainings<'a>(
 }
 
 /// The training record that the probe's file keeps.
-fn record(
-    collection: &Collection,
-    best: &Training<'_>,
-    recipe: &Recipe,
-) -> BTreeMap<String, String> {
-    let settings = collection.settings();
-    let epoch = best.trainer.best_epoch();
+fn record(collection: &Collection, trainer: &Trainer<'_>) -> BTreeMap<String, String> {
+    let (settings, recipe) = (collection.settings(), trainer.recipe());
+    let epoch = trainer.best_epoch();
     let figure = |of: fn(trail_training::Epoch) -> f64| {
         epoch.map_or_else(String::new, |epoch| format!("{:.4}", of(epoch)))
     };
     let entries = [
         ("trained_for", settings.model.clone()),
         ("training_prompts", settings.requests.to_string()),
-        ("training_rows", best.trainer.rows().to_string()),
+        ("training_rows", trainer.rows().to_string()),
         ("epochs", epoch.map_or(0, |epoch| epoch.number).to_string()),
         ("batch", recipe.batch.to_string()),
         ("rate", recipe.rate.to_string()),
-        ("seed", best.seed.to_string()),
+        ("seed", recipe.seed.to_string()),
         ("validation_loss", figure(|epoch| epoch.loss)),
         ("validation_mae", figure(|epoch| epoch.mae)),
         ("validation_accuracy", figure(|epoch| epoch.accuracy)),
