@@ -35,7 +35,8 @@ pub(super) struct Adapted {
     pieces: Vec<Piece>,
     /// Index of each row's adapter in the batch `[rows]`; empty without adapters.
     adapter_of: Vec<u32>,
-    /// Scaled products with A `[rows][INPUT_PROJECTIONS][MAX_RANK]`. Takes memory when it is first used.
+    /// Scaled products with A `[rows][INPUT_PROJECTIONS][MAX_RANK]`. Takes memory when it is first
+    /// used.
     inner: Aligned,
 }
 

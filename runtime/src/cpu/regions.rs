@@ -145,8 +145,8 @@ impl<'a> Regions<'a> {
     }
 
     /// Gate and up projections of the groups of rows among `mlps`, activation. A work item is some
-    /// inner features of a group. `packing`: that of the normalised stream. `adapted`: the layer whose
-    /// one MLP it is, which adapters may change.
+    /// inner features of a group. `packing`: that of the normalised stream. `adapted`: the layer
+    /// whose one MLP it is, which adapters may change.
     pub(super) fn gate_and_up(
         &mut self,
         mlps: &[GatedMlp],
