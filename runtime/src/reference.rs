@@ -5,11 +5,13 @@
 //! as f32 and sums in f64. Notation: d is the residual width, h the head dimension, T the number of
 //! tokens.
 
+mod matrix;
+
 use crate::model::{
-    Activation, Adapter, GatedMlp, LayerRope, LayerWeights, LowRank, Mlp, MlpBias, Model,
-    ModelConfig, PostNorms, Projection, QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT,
-    Tensor,
+    Activation, Adapter, GatedMlp, LayerRope, LayerWeights, Mlp, MlpBias, Model, ModelConfig,
+    PostNorms, Projection, QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT,
 };
+use matrix::{Matrix, dot};
 
 /// A model with its weights converted to f32.
 pub struct Reference {
@@ -80,49 +82,6 @@ impl Experts {
             router_bias: mixture.and_then(|mixture| mixture.router_bias.clone()),
             gated: mlp.gated().map(gated).collect(),
         }
-    }
-}
-
-/// A row-major `[rows, cols]` matrix, and what an adapter adds to its products.
-struct Matrix {
-    cols: usize,
-    data: Vec<f32>,
-    added: Option<Box<Added>>,
-}
-
-/// The factors of an adapter.
-struct Added {
-    /// `[rank, cols]`
-    a: Matrix,
-    /// B transposed `[rank, rows]`.
-    b: Matrix,
-    scale: f32,
-}
-
-impl Matrix {
-    fn new(tensor: &Tensor) -> Self {
-        Matrix { cols: tensor.cols, data: tensor.to_f32(), added: None }
-    }
-
-    fn row(&self, row: usize) -> &[f32] {
-        &self.data[row * self.cols..(row + 1) * self.cols]
-    }
-
-    /// Multiplies the matrix by the column `x`: `[cols] -> [rows]`.
-    fn apply(&self, x: &[f32]) -> Vec<f32> {
-        let own = self.data.chunks_exact(self.cols).map(|row| dot(row, x) as f32);
-        let Some(Added { a, b, scale }) = self.added.as_deref() else { return own.collect() };
-        let inner = a.apply(x);
-        let column = |at| b.data.iter().skip(at).step_by(b.cols).copied().collect::<Vec<f32>>();
-        let added = |at| scale * dot(&column(at), &inner) as f32;
-        own.enumerate().map(|(at, own)| own + added(at)).collect()
-    }
-
-    /// Adds the products with `factors` to those of this matrix.
-    fn add(&mut self, factors: &LowRank) {
-        let LowRank { a, b, scale } = factors;
-        let added = Added { a: Matrix::new(a), b: Matrix::new(b), scale: *scale };
-        self.added = Some(Box::new(added));
     }
 }
 
@@ -372,12 +331,6 @@ impl Reference {
         }
         x
     }
-}
-
-/// The sum of products, in f64.
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    debug_assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
 fn add(x: &mut [f32], y: &[f32]) {

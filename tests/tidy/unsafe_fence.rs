@@ -8,7 +8,7 @@ use crate::tree::{self, File};
 const FREE: [&str; 2] = ["benches/", "tests/"];
 
 /// Length of [`LISTED`]; it may only shrink, but for kernels with a paragraph in docs/decisions/.
-const MAX_FILES: usize = 56;
+const MAX_FILES: usize = 58;
 
 /// Files with `unsafe` that a user's process runs.
 const LISTED: &[&str] = &[

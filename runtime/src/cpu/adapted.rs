@@ -12,9 +12,9 @@ use crate::backend::Batch;
 use crate::model::adapter::MAX_RANK;
 use crate::model::{Adapter, LowRank, Projection};
 
-use super::buffers::{MAX_ITEM_COLS, WorkerScratch, item_cols};
+use super::buffers::{MAX_ITEM_COLS, Source, WorkerScratch, item_cols};
 use super::linear::assist;
-use super::regions::{Regions, Source};
+use super::regions::Regions;
 use trail_cpu_kernels::{Aligned, Expand, Kernels, Packing, Product, SharedMut};
 
 /// Most rows of a work item: with [`MAX_ITEM_COLS`] rows of A they stay in a core's L2.
@@ -35,7 +35,8 @@ pub(super) struct Adapted {
     pieces: Vec<Piece>,
     /// Index of each row's adapter in the batch `[rows]`; empty without adapters.
     adapter_of: Vec<u32>,
-    /// Scaled products with A `[rows][INPUT_PROJECTIONS][MAX_RANK]`. Takes memory when it is first used.
+    /// Scaled products with A `[rows][INPUT_PROJECTIONS][MAX_RANK]`. Takes memory when it is first
+    /// used.
     inner: Aligned,
 }
 

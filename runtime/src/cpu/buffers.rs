@@ -6,7 +6,6 @@ use crate::model::ModelConfig;
 use super::adapted::{Adapted, PIECE_ROWS};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
-use super::regions::Source;
 use super::routes::Routes;
 use trail_cpu_kernels::Aligned;
 use trail_cpu_kernels::{AttentionScratch, Packing};
@@ -185,6 +184,30 @@ impl Buffers {
                 position: start + first,
             }));
             self.wanted.extend(segment.sampled_rows());
+        }
+    }
+}
+
+/// Input of a projection.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    Normed,
+    Attended,
+    Inner,
+}
+
+impl Source {
+    /// Its rows, among those of all sources.
+    pub(super) fn rows<'a>(
+        self,
+        normed: &'a [f32],
+        attended: &'a [f32],
+        inner: &'a [f32],
+    ) -> &'a [f32] {
+        match self {
+            Source::Normed => normed,
+            Source::Attended => attended,
+            Source::Inner => inner,
         }
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::model::{GatedMlp, Mixture, MixtureConfig, Tensor};
 
-use super::buffers::{Buffers, WorkerScratch};
+use super::buffers::{Buffers, Source, WorkerScratch};
 use super::linear::{Linear, assist};
 use super::narrow::Rows;
-use super::regions::{Regions, Source, add_bias, for_each_row};
+use super::regions::{Regions, add_bias, for_each_row};
 use super::routes::{Routes, choose};
 use trail_cpu_kernels::{Packing, SharedMut};
 

@@ -8,7 +8,7 @@ use crate::backend::{Batch, HiddenSink};
 use crate::model::{GatedMlp, LayerWeights, Mlp, ModelConfig, Projection, Tensor};
 
 use super::adapted::Delta;
-use super::buffers::{Buffers, WorkerScratch};
+use super::buffers::{Buffers, Source, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
@@ -145,8 +145,8 @@ impl<'a> Regions<'a> {
     }
 
     /// Gate and up projections of the groups of rows among `mlps`, activation. A work item is some
-    /// inner features of a group. `packing`: that of the normalised stream. `adapted`: the layer whose
-    /// one MLP it is, which adapters may change.
+    /// inner features of a group. `packing`: that of the normalised stream. `adapted`: the layer
+    /// whose one MLP it is, which adapters may change.
     pub(super) fn gate_and_up(
         &mut self,
         mlps: &[GatedMlp],
@@ -379,24 +379,5 @@ pub(super) fn for_each_row(
         (0..rows).for_each(|row| one(0, row));
     } else {
         pool.for_each(rows, assist(side), one);
-    }
-}
-
-/// Input of a projection.
-#[derive(Clone, Copy)]
-pub(super) enum Source {
-    Normed,
-    Attended,
-    Inner,
-}
-
-impl Source {
-    /// Its rows, among those of all sources.
-    pub(super) fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
-        match self {
-            Source::Normed => normed,
-            Source::Attended => attended,
-            Source::Inner => inner,
-        }
     }
 }

@@ -4,9 +4,8 @@
 mod adapters;
 mod mixtures;
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use trail_platform::Rng;
 
@@ -184,9 +183,7 @@ impl Request {
         if self.fed < end {
             let tokens = &self.tokens[self.fed..end];
             batch.push(self.index, self.fed as u32, tokens, &self.blocks, true);
-            if let Some(adapter) = &self.adapter {
-                batch.adapt(adapter);
-            }
+            self.adapter.iter().for_each(|adapter| batch.adapt(adapter));
         }
         self.fed = end;
     }
