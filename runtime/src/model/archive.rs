@@ -3,12 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
+use trail_platform::Memory;
+
 use super::error::LoadError;
 use super::fields::Fields;
 use super::files::{self, WeightFiles};
 use super::gguf::names::stored_name;
 use super::gguf::{GgufFile, GgufModel};
 use super::header::Header;
+use super::quantized::{self, Quantization};
 use super::{Architecture, Dtype, Storage, Tensor};
 
 /// Named tensors; each can be taken once by its name in Hugging Face's checkpoints.
@@ -16,6 +19,8 @@ pub struct Archive {
     /// The only file, the first part, or the index of several files.
     file: PathBuf,
     naming: Naming,
+    /// How matrices that are several tensors are stored.
+    quantization: Option<Quantization>,
     /// By stored name.
     tensors: HashMap<String, Entry>,
     /// Bytes of all mapped files.
@@ -40,6 +45,50 @@ struct Entry {
     storage: Storage,
     /// Offset of the tensor in `storage`, bytes.
     offset: usize,
+    /// Bytes of the tensor.
+    len: usize,
+}
+
+/// A tensor as it is stored, whatever its dtype.
+pub(super) struct RawTensor {
+    pub(super) file: PathBuf,
+    pub(super) name: String,
+    /// In the spelling of safetensors.
+    pub(super) dtype: String,
+    pub(super) shape: Vec<usize>,
+    storage: Storage,
+    offset: usize,
+    len: usize,
+}
+
+impl RawTensor {
+    /// The bytes, little-endian.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &(*self.storage).as_ref()[self.offset..self.offset + self.len]
+    }
+
+    /// The words of 32 bits.
+    pub(super) fn words(&self) -> impl Iterator<Item = u32> {
+        self.bytes().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word))
+    }
+
+    /// The values of a float type that the backends have; none of another type.
+    pub(super) fn floats(&self) -> Vec<f32> {
+        let known = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+        let Some(dtype) = known.into_iter().find(|dtype| dtype.to_string() == self.dtype) else {
+            return Vec::new();
+        };
+        let mut values = vec![0.0; self.len / dtype.block_bytes()];
+        dtype.widen(self.bytes(), &mut values);
+        values
+    }
+}
+
+impl Entry {
+    /// Returns true if the type is `dtype`, one that the backends do not have.
+    fn is_stored(&self, dtype: &str) -> bool {
+        self.dtype.as_ref().is_err_and(|name| name == dtype)
+    }
 }
 
 impl Archive {
@@ -71,6 +120,7 @@ impl Archive {
                     shape: info.shape.clone(),
                     storage: part.storage.clone(),
                     offset: info.offset,
+                    len: info.dtype.bytes_of(info.shape.iter().product()),
                 };
                 if tensors.insert(info.name.clone(), entry).is_some() {
                     let (expected, found) = ("it in one part", "it in several");
@@ -80,21 +130,24 @@ impl Archive {
             }
         }
         let file = parts[0].metadata.file().to_path_buf();
-        Ok(Archive { file, naming: Naming::Gguf(architecture), tensors, bytes })
+        let naming = Naming::Gguf(architecture);
+        Ok(Archive { file, naming, quantization: None, tensors, bytes })
     }
 
     /// Reads the header of a safetensors file whose content is `storage`.
     pub fn from_storage(file: &Path, storage: Storage) -> Result<Self, LoadError> {
         let header = Header::read(file, (*storage).as_ref())?;
         let entry = |(name, info): (String, safetensors::tensor::TensorInfo)| {
-            let offset = header.data_start + info.data_offsets.0;
+            let (begin, end) = info.data_offsets;
+            let (offset, len) = (header.data_start + begin, end - begin);
             let (storage, file) = (storage.clone(), file.to_path_buf());
             let dtype = dtype(info.dtype).ok_or_else(|| format!("{:?}", info.dtype));
-            (name, Entry { file, dtype, shape: info.shape, storage, offset })
+            (name, Entry { file, dtype, shape: info.shape, storage, offset, len })
         };
         let tensors = header.tensors.into_iter().map(entry).collect();
         let bytes = (*storage).as_ref().len();
-        Ok(Archive { file: file.to_path_buf(), naming: Naming::HuggingFace, tensors, bytes })
+        let (file, naming) = (file.to_path_buf(), Naming::HuggingFace);
+        Ok(Archive { file, naming, quantization: None, tensors, bytes })
     }
 
     fn open_shards(index: &Path) -> Result<Self, LoadError> {
@@ -110,8 +163,8 @@ impl Archive {
         }
         match shard_of.iter().find(|(name, _)| !tensors.contains_key(*name)) {
             None => {
-                let file = index.to_path_buf();
-                Ok(Archive { file, naming: Naming::HuggingFace, tensors, bytes })
+                let (file, naming) = (index.to_path_buf(), Naming::HuggingFace);
+                Ok(Archive { file, naming, quantization: None, tensors, bytes })
             }
             Some((name, shard)) => {
                 let expected = format!("it in {shard}");
@@ -147,9 +200,61 @@ impl Archive {
         }
     }
 
-    /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.
+    /// The same archive, whose matrices are stored by `quantization`. Refuses copies that do not
+    /// fit in the available memory.
+    pub fn quantized(mut self, quantization: Option<Quantization>) -> Result<Self, LoadError> {
+        if quantization.is_some() {
+            quantized::check_memory(&self, Memory::read())?;
+        }
+        self.quantization = quantization;
+        Ok(self)
+    }
+
+    /// Takes the `[rows, cols]` matrix `name`: without copying its bytes, unless it is quantized in
+    /// a layout that no kernel reads.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Tensor, LoadError> {
+        if let Some(quantization) = self.quantization
+            && let Some(tensor) = quantized::matrix(self, quantization, name, (rows, cols))?
+        {
+            return Ok(tensor);
+        }
         self.take(name, &[rows, cols], rows, cols)
+    }
+
+    /// Takes the tensor `name` as it is stored. Its bytes count as mapped no more: the copy does.
+    pub(super) fn take_raw(&mut self, name: &str) -> Option<RawTensor> {
+        let Entry { file, dtype, shape, storage, offset, len } = self.tensors.remove(name)?;
+        self.bytes -= len;
+        let dtype = dtype.map_or_else(|name| name, |dtype| dtype.to_string());
+        Some(RawTensor { file, name: name.to_owned(), dtype, shape, storage, offset, len })
+    }
+
+    /// Returns true if the tensor `name` is there and of the stored type `dtype`.
+    pub(super) fn stores(&self, name: &str, dtype: &str) -> bool {
+        self.tensors.get(name).is_some_and(|entry| entry.is_stored(dtype))
+    }
+
+    /// Bytes of all tensors of the stored type `dtype`, one that the backends do not have.
+    pub(super) fn bytes_of(&self, dtype: &str) -> u64 {
+        let tensors = self.tensors.values().filter(|entry| entry.is_stored(dtype));
+        tensors.map(|entry| entry.len as u64).sum()
+    }
+
+    /// Leaves out the tensors of `module` with the names `parts`.
+    pub(super) fn forget(&mut self, module: &str, parts: &[&str]) {
+        for part in parts {
+            self.tensors.remove(&format!("{module}.{part}"));
+        }
+    }
+
+    /// Returns true if the tensor with the stored name `name` is a bias of zeros, as AutoGPTQ
+    /// writes for modules without one.
+    pub(super) fn is_zero_bias(&self, name: &str) -> bool {
+        let is_bias = self.quantization.is_some() && name.ends_with(".bias");
+        self.tensors.get(name).filter(|_| is_bias).is_some_and(|entry| {
+            let bytes = &(*entry.storage).as_ref()[entry.offset..entry.offset + entry.len];
+            bytes.iter().all(|byte| *byte == 0)
+        })
     }
 
     /// Takes the vector `name` of `len` elements as f32.

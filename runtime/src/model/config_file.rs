@@ -8,6 +8,7 @@ use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
+use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
 use super::{files, layer_file, rope_file};
 
@@ -105,10 +106,7 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
             return Err(fields.refuse(key, "null", "choose a model without soft capping"));
         }
     }
-    if fields.get("quantization_config").is_some() {
-        let remedy = "choose the unquantized checkpoint of the model";
-        return Err(fields.refuse("quantization_config", "bf16, f16 or f32 weights", remedy));
-    }
+    Quantization::of_config(fields)?;
     // `dtype` since transformers 4.56. The tensors carry their own; a file that declares another
     // kind was made for a quantised or converted model.
     for key in ["torch_dtype", "dtype"] {

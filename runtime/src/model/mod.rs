@@ -18,6 +18,7 @@ mod inventory;
 mod layer_file;
 mod load;
 mod mapped_file;
+mod quantized;
 mod random;
 mod rope_file;
 mod shapes;
@@ -30,6 +31,7 @@ pub use error::LoadError;
 pub use files::WeightFiles;
 pub use generation_config::GenerationConfig;
 pub use inventory::TensorInfo;
+pub use quantized::Quantization;
 pub use trail_cpu_kernels::{Activation, Dtype};
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
