@@ -281,7 +281,7 @@ fn fp8_is_the_code_times_the_scale_of_its_block() {
 fn tensors_that_do_not_fit_are_named() {
     let gptq = Quantization::Gptq { group: Some(32), zeros_less_one: true };
     let packed = Quantization::Packed { group: None, symmetric: false };
-    let table: [(Quantization, &str, Option<(Stored, Vec<usize>)>, &str); 8] = [
+    let table = [
         (gptq, "m.scales", None, "F16 or BF16 or F32 [8, 24], found no such tensor"),
         (gptq, "m.qzeros", None, "I32 [8, 3], found no such tensor"),
         (gptq, "m.scales", Some((Stored::F16, vec![24, 8])), "[8, 24], found F16 [24, 8]"),
