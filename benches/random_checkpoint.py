@@ -3,6 +3,7 @@ serving from a file.
 
     python benches/random_checkpoint.py llama3-8b FOLDER
     python benches/random_checkpoint.py llama3.2-1b FILE.gguf --dtype q4_k
+    python benches/random_checkpoint.py qwen3-30b-a3b FILE.gguf --dtype q4_k --layers 8
 
 The first writes FOLDER/llama3-8b.safetensors (16 GB), config.json and tokenizer.json. The tokenizer
 is the demo model's, whose ids are within the vocabulary; the answers are noise. Needs PyTorch, and
@@ -13,7 +14,8 @@ padded to the shape's size. Needs gguf. Matrices are of --dtype: bf16, f16, f32,
 q5_0, q5_1, q4_k, q5_k or q6_k, the quantized ones as random blocks whose values have the deviation
 of the others. The output projection, which is the embedding where the two are tied, is what
 llama.cpp's quantizer makes of it: q6_k, or --dtype if that is bf16, f16, f32 or q8_0. The two types
-of a Q4_K_M file (q6_k in a half of attn_v and ffn_down) are not imitated.
+of a Q4_K_M file (q6_k in a half of attn_v and ffn_down) are not imitated. A router is f32. --layers
+writes the first layers alone, where a model does not fit.
 """
 
 import argparse
@@ -30,6 +32,20 @@ SHAPES = {
     ),
     "llama3.2-1b": dict(
         layers=16, d=2048, ff=8192, heads=32, kv_heads=8, vocab=128256, context=131072, tied=True
+    ),
+    "qwen3-30b-a3b": dict(
+        architecture="qwen3moe",
+        layers=48,
+        d=2048,
+        ff=6144,
+        heads=32,
+        kv_heads=4,
+        head_dim=128,
+        vocab=151936,
+        context=40960,
+        experts=128,
+        experts_used=8,
+        expert_ff=768,
     ),
     "small": dict(layers=2, d=256, ff=352, heads=4, kv_heads=2, vocab=1024, context=512),
 }
@@ -49,13 +65,23 @@ GGUF_NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.router": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
+
+
+def head_dim(s):
+    return s.get("head_dim", s["d"] // s["heads"])
 
 
 def tensors(s):
     """(name, shape) in the order of the file."""
-    hd = s["d"] // s["heads"]
-    q, kv, d, ff = s["d"], s["kv_heads"] * hd, s["d"], s["ff"]
+    hd = head_dim(s)
+    q, kv, d, ff = s["heads"] * hd, s["kv_heads"] * hd, s["d"], s["ff"]
     yield "model.embed_tokens.weight", (s["vocab"], d)
     for layer in range(s["layers"]):
         name = f"model.layers.{layer}."
@@ -63,8 +89,16 @@ def tensors(s):
         for part, shape in [("q", (q, d)), ("k", (kv, d)), ("v", (kv, d)), ("o", (d, q))]:
             yield f"{name}self_attn.{part}_proj.weight", shape
         yield name + "post_attention_layernorm.weight", (d,)
+        if "experts" not in s:
+            for part, shape in [("gate", (ff, d)), ("up", (ff, d)), ("down", (d, ff))]:
+                yield f"{name}mlp.{part}_proj.weight", shape
+            continue
+        yield name + "self_attn.q_norm.weight", (hd,)
+        yield name + "self_attn.k_norm.weight", (hd,)
+        count, ff = s["experts"], s["expert_ff"]
+        yield name + "mlp.router.weight", (count, d)
         for part, shape in [("gate", (ff, d)), ("up", (ff, d)), ("down", (d, ff))]:
-            yield f"{name}mlp.{part}_proj.weight", shape
+            yield f"{name}mlp.experts.{part}_proj.weight", (count, *shape)
     yield "model.norm.weight", (d,)
     if not s.get("tied"):
         yield "lm_head.weight", (s["vocab"], d)
@@ -154,7 +188,7 @@ def quantized(rng, dtype, count, block_bytes):
     return blocks
 
 
-def matrix(rng, dtype, rows, cols):
+def matrix(rng, dtype, rows, cols, deviation=DEVIATION):
     """Random rows as bytes [rows, bytes of a row]."""
     import gguf
 
@@ -162,7 +196,7 @@ def matrix(rng, dtype, rows, cols):
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     if dtype[0] == "q":
         return quantized(rng, dtype, rows * cols // block, block_bytes).reshape(rows, -1)
-    values = rng.standard_normal((rows, cols), np.float32) * np.float32(DEVIATION)
+    values = rng.standard_normal((rows, cols), np.float32) * np.float32(deviation)
     return gguf.quants.quantize(values, kind).view(np.uint8).reshape(rows, -1)
 
 
@@ -192,19 +226,22 @@ def vocabulary(writer, size):
 
 def gguf_name(name):
     """The name of a tensor in a GGUF file."""
-    for old, new in {**GGUF_NAMES, "model.layers": "blk"}.items():
+    # Longer names first: some begin with others.
+    names = sorted(GGUF_NAMES.items(), key=lambda pair: -len(pair[0]))
+    for old, new in [*names, ("model.layers", "blk")]:
         name = name.replace(old, new)
     return name
 
 
-def gguf_file(name, path, dtype):
-    """Writes a GGUF file with matrices of `dtype`."""
+def gguf_file(name, path, dtype, layers):
+    """Writes a GGUF file with matrices of `dtype`, of the first `layers` layers or all."""
     import gguf
 
     s = SHAPES[name]
+    s = s | {"layers": min(layers or s["layers"], s["layers"])}
     output = dtype if dtype in ("bf16", "f16", "f32", "q8_0") else "q6_k"
     output_name = "model.embed_tokens.weight" if s.get("tied") else "lm_head.weight"
-    writer = gguf.GGUFWriter(str(path), "llama")
+    writer = gguf.GGUFWriter(str(path), s.get("architecture", "llama"))
     writer.add_name(f"{name} random {dtype}")
     writer.add_context_length(s["context"])
     writer.add_embedding_length(s["d"])
@@ -212,7 +249,13 @@ def gguf_file(name, path, dtype):
     writer.add_feed_forward_length(s["ff"])
     writer.add_head_count(s["heads"])
     writer.add_head_count_kv(s["kv_heads"])
-    writer.add_rope_dimension_count(s["d"] // s["heads"])
+    writer.add_rope_dimension_count(head_dim(s))
+    writer.add_key_length(head_dim(s))
+    writer.add_value_length(head_dim(s))
+    if "experts" in s:
+        writer.add_expert_count(s["experts"])
+        writer.add_expert_used_count(s["experts_used"])
+        writer.add_expert_feed_forward_length(s["expert_ff"])
     writer.add_rope_freq_base(500000.0)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(s["vocab"])
@@ -222,7 +265,8 @@ def gguf_file(name, path, dtype):
     vocabulary(writer, s["vocab"])
     kinds = {}
     for tensor, shape in tensors(s):
-        kinds[tensor] = "f32" if len(shape) == 1 else output if tensor == output_name else dtype
+        is_f32 = len(shape) == 1 or ".router." in tensor
+        kinds[tensor] = "f32" if is_f32 else output if tensor == output_name else dtype
         kind = gguf.GGMLQuantizationType[kinds[tensor].upper()]
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         if shape[-1] % block:
@@ -238,8 +282,11 @@ def gguf_file(name, path, dtype):
         if len(shape) == 1:
             values = 1 + 0.1 * rng.standard_normal(shape, np.float32)
             data = values.astype(np.float32).view(np.uint8)
+        elif ".router." in tensor:
+            # Scores with a deviation of 1: experts are chosen by them, not by chance alone.
+            data = matrix(rng, "f32", *shape, deviation=shape[-1] ** -0.5)
         else:
-            data = matrix(rng, kinds[tensor], *shape)
+            data = matrix(rng, kinds[tensor], int(np.prod(shape[:-1])), shape[-1])
         writer.write_tensor_data(data)
         total += data.nbytes
     writer.close()
@@ -251,13 +298,14 @@ def main():
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("out", type=pathlib.Path, help="a folder, or a file that ends in .gguf")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of a GGUF file's matrices")
+    parser.add_argument("--layers", type=int, help="of a GGUF file; default: all")
     args = parser.parse_args()
     if args.out.suffix == ".gguf":
-        gguf_file(args.shape, args.out, args.dtype)
-    elif args.dtype == "bf16":
+        gguf_file(args.shape, args.out, args.dtype, args.layers)
+    elif args.dtype == "bf16" and "experts" not in SHAPES[args.shape] and not args.layers:
         safetensors(args.shape, args.out)
     else:
-        parser.error("--dtype goes with a file that ends in .gguf")
+        parser.error("--dtype, --layers and experts go with a file that ends in .gguf")
 
 
 if __name__ == "__main__":

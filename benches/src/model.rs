@@ -263,12 +263,7 @@ pub fn parse_dtype(name: &str) -> Result<Dtype, String> {
 /// The matrices that every decode step reads in whole: all layers and the output projection, not
 /// the embedding table.
 pub fn streamed(weights: &Weights) -> impl Iterator<Item = &Tensor> {
-    weights.layers.iter().flat_map(projections).chain([&weights.lm_head])
-}
-
-/// The matrices of one layer.
-pub fn projections(layer: &LayerWeights) -> [&Tensor; 7] {
-    [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
+    weights.layers.iter().flat_map(LayerWeights::matrices).chain([&weights.lm_head])
 }
 
 /// Fails if logits are not finite, or if their bits differ from the previous pass's.

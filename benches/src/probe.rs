@@ -12,8 +12,8 @@ use trail_cli::{EngineArgs, Error, count};
 use trail_platform::stats::median;
 use trail_platform::{Isa, Rng};
 use trail_probe::{
-    AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, TokenFilter, Tracker,
-    Weights, reference,
+    AGES, Bins, Filter, Fit, Head, HeadDtype, Lengths, MAX_BINS, Partials, Rows, TokenFilter,
+    Tracker, Weights, reference,
 };
 use trail_runtime::cpu::Pool;
 
@@ -132,14 +132,15 @@ fn measure(
     let inputs: Vec<f32> = (0..batch * head.d()).map(|_| rng.signed()).collect();
     let partials = Partials::new(head, batch);
     let mut out = vec![0.0; batch * head.bins()];
-    head.forward(&inputs, batch, &partials, &mut out);
+    let of = Rows::of(&inputs);
+    head.forward(of, batch, &partials, &mut out);
     check(&dtype.round(weights), &inputs[..head.d()], &out[..head.bins()])?;
     let bytes = vec![1_u8; head.weight_bytes()];
     let flops = 2.0 * (head.macs() * batch) as f64;
     let (mut times, mut shares) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
         let limit = limits.seconds(flops, &bytes);
-        let seconds = timed(MEASUREMENT_S, || head.forward(&inputs, batch, &partials, &mut out));
+        let seconds = timed(MEASUREMENT_S, || head.forward(of, batch, &partials, &mut out));
         times.push(seconds);
         shares.push(limit / seconds);
     }
@@ -155,6 +156,7 @@ fn measure(
 
 /// Fails if the probabilities `p` of the first row are not those of the reference.
 fn check(weights: &Weights, row: &[f32], p: &[f32]) -> Result<(), Error> {
+    let row = reference::Row { activation: row, generated: 0, prompt: None };
     let exact = reference::forward(weights, row);
     let bounds = exact.probabilities.iter().zip(&exact.tolerances);
     match p.iter().zip(bounds).all(|(&p, (exact, bound))| (f64::from(p) - exact).abs() <= *bound) {

@@ -1,7 +1,7 @@
 //! A fingerprint of a model's weights: which model a probe was trained for.
 
 use sha2::{Digest, Sha256};
-use trail_runtime::model::{LayerWeights, Model, Tensor};
+use trail_runtime::model::{Model, Tensor};
 
 /// Samples of each matrix, and bytes of a sample: a model of any size takes milliseconds.
 const SAMPLES: usize = 16;
@@ -18,8 +18,7 @@ pub fn fingerprint(model: &Model) -> String {
         for norm in [&layer.attention_norm, &layer.mlp_norm] {
             norm.iter().for_each(|value| hash.update(value.to_le_bytes()));
         }
-        let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
-        [q, k, v, o, gate, up, down].into_iter().for_each(|matrix| sample(&mut hash, matrix));
+        layer.matrices().for_each(|matrix| sample(&mut hash, matrix));
     }
     sample(&mut hash, &weights.embed);
     sample(&mut hash, &weights.lm_head);

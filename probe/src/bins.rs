@@ -131,15 +131,36 @@ impl Bins {
         inner.partition_point(|&edge| edge <= f64::from(remaining))
     }
 
-    /// Expected remaining tokens under `q` (`[count]`, any positive sum): the mean of the
-    /// midpoints.
-    pub fn expected(&self, q: &[f32]) -> f32 {
+    /// Tokens that a request of `generated` tokens has left of the longest answer; without bound
+    /// for one that is older.
+    pub fn left(&self, generated: u32) -> f32 {
+        match self.max_tokens().saturating_sub(generated) {
+            0 => f32::INFINITY,
+            left => left as f32,
+        }
+    }
+
+    /// Moves what `q` `[count]` has beyond `left` tokens to the bin in which they end.
+    pub fn cut(&self, q: &mut [f32], left: f32) {
+        let (last, beyond) = q[self.bin_of(left as u32)..].split_first_mut().expect("a bin");
+        *last += beyond.iter().sum::<f32>();
+        beyond.fill(0.0);
+    }
+
+    /// As [`Bins::expected`], of an answer that is cut after `left` tokens.
+    pub fn expected_until(&self, q: &[f32], left: f32) -> f32 {
         let (mut mass, mut moment) = (0.0, 0.0);
         for (i, &q) in self.checked(q).iter().enumerate() {
             mass += f64::from(q);
-            moment += f64::from(q) * self.midpoint(i);
+            moment += f64::from(q) * self.midpoint(i).min(left.into());
         }
         (moment / mass) as f32
+    }
+
+    /// Expected remaining tokens under `q` (`[count]`, any positive sum): the mean of the
+    /// midpoints.
+    pub fn expected(&self, q: &[f32]) -> f32 {
+        self.expected_until(q, f32::INFINITY)
     }
 
     /// Tokens below which the fraction `p` of `q`'s mass lies (`q` is `[count]`, any positive sum),

@@ -3,15 +3,19 @@
 //! Tensors, `f32` or bf16, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
 //! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`; and if the probe has a
 //! [`Fit`], for the token filter, `fit.lengths` `[states]`, `fit.bins` `[bins]`, `fit.temperature`
-//! and `fit.evidence` `[ages]`. Metadata, all strings:
+//! and `fit.evidence` `[ages]`. What it reads beside the activation ([`Inputs`](crate::Inputs)) are
+//! further tensors: of the prompt `prompt.mean.weight` `[hidden, d]` and `prompt.length.weight`
+//! `[hidden]`, of the age `age.bias` `[ages, hidden]`. Metadata, all strings:
 //!
-//! * `format` = `trail-probe`, `version` = `2`;
+//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation or is of
+//!   another head;
 //! * `layer`: 0-based index of the block whose output is tapped, or up to four that ascend, with
 //!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between
 //!   ([`Bins::from_edges`]); `bins` and `max_tokens` repeat their number and the last one;
 //! * `filter`, optional: `raw`, `bins` or `tokens`, the filter that predictions pass; by default
 //!   `tokens` with a fit, else `bins`;
+//! * `head`, optional: `bins` (the default) or `survival` ([`HeadKind`]);
 //! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
 //!   characters;
 //! * any other key: the record of the training, which is kept and not interpreted.
@@ -33,12 +37,13 @@ use crate::age::AGES;
 use crate::bins::Bins;
 use crate::error::Error;
 use crate::head::Head;
+use crate::inputs::Inputs;
 use crate::lengths::Lengths;
 use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
 use crate::tracker::{Filter, FilterKind};
-use crate::weights::{HIDDEN, Weights};
+use crate::weights::{HIDDEN, HeadKind, PromptWeights, Weights};
 
 pub(crate) use read::{Reader, read_file};
 pub use write::Storage;
@@ -78,8 +83,12 @@ impl Probe {
         Probe { layers, bins, head, weights, fit, filter_kind, model, record }
     }
 
-    /// The kind of the filter of its predictions; over tokens only with a fit.
+    /// The kind of the filter of its predictions; over tokens only with a fit, and none of a
+    /// survival head: filters take answers that are cut as ended.
     pub fn filter_kind(&self) -> FilterKind {
+        if self.weights.kind == HeadKind::Survival {
+            return FilterKind::Raw;
+        }
         match (self.filter_kind, &self.fit) {
             (Some(FilterKind::Tokens) | None, Some(_)) => FilterKind::Tokens,
             (Some(FilterKind::Raw), _) => FilterKind::Raw,
@@ -91,6 +100,9 @@ impl Probe {
     pub fn filter(&self) -> Filter {
         let smoother = Smoother::new(self.bins);
         match (self.filter_kind(), &self.fit) {
+            (FilterKind::Raw, _) if self.weights.kind == HeadKind::Survival => {
+                Filter::Survival(smoother)
+            }
             (FilterKind::Raw, _) => Filter::Raw(smoother),
             (FilterKind::Tokens, Some(fit)) => {
                 let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());
@@ -121,6 +133,12 @@ impl Probe {
             hidden_bias: reader.tensor("hidden.bias", &[hidden])?,
             output_weight: reader.tensor("output.weight", &[bins.count(), hidden])?,
             output_bias: reader.tensor("output.bias", &[bins.count()])?,
+            kind: HeadKind::ALL[reader.one_of("head", &HeadKind::ALL.map(HeadKind::name))?],
+            prompt: read_prompt(&reader, hidden, d)?,
+            age_bias: match reader.has("age.bias") {
+                true => reader.tensor("age.bias", &[AGES, hidden])?,
+                false => Vec::new(),
+            },
         };
         let fit = read_fit(&reader, &bins)?;
         let filter_kind = match reader.one_of("filter", &["default", "raw", "bins", "tokens"])? {
@@ -132,7 +150,7 @@ impl Probe {
         Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
     }
 
-    /// The contents of a probe file, of version 2. Keys of the record that the format defines are
+    /// The contents of a probe file. Keys of the record that the format defines are
     /// left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
@@ -141,10 +159,12 @@ impl Probe {
             ("layer", self.layers.to_string()),
             ("hidden_size", weights.d.to_string()),
             ("filter", filter),
+            ("head", weights.kind.name().to_owned()),
         ];
         let Weights { d, hidden, bins, .. } = **weights;
         let states = self.fit.as_ref().map_or(0, |fit| fit.lengths.len());
         let (hidden_shape, output_shape) = ([hidden, d], [bins, hidden]);
+        let ages_shape = [AGES, hidden];
         let (hidden, bins, states, ages) = ([hidden], [bins], [states], [AGES]);
         let mut tensors: Vec<(&str, &[usize], &[f32])> = vec![
             ("hidden.weight", &hidden_shape, &weights.hidden_weight),
@@ -152,6 +172,13 @@ impl Probe {
             ("output.weight", &output_shape, &weights.output_weight),
             ("output.bias", &bins, &weights.output_bias),
         ];
+        if let Some(prompt) = &weights.prompt {
+            tensors.push(("prompt.mean.weight", &hidden_shape, &prompt.mean_weight));
+            tensors.push(("prompt.length.weight", &hidden, &prompt.length_weight));
+        }
+        if !weights.age_bias.is_empty() {
+            tensors.push(("age.bias", &ages_shape, &weights.age_bias));
+        }
         if let Some(fit) = &self.fit {
             tensors.push(("fit.lengths", &states, &fit.lengths));
             tensors.push(("fit.temperature", &ages, &fit.temperature));
@@ -159,7 +186,10 @@ impl Probe {
         }
         let (model, record) = (self.model.as_deref(), &self.record);
         let bins = Some(self.bins);
-        serialize(Common { format: FORMAT, bins, model, record }, &own, &tensors, storage)
+        let is_plain = weights.inputs() == Inputs::default() && weights.kind == HeadKind::Bins;
+        let version = if is_plain { 2 } else { 3 };
+        let own = if is_plain { &own[..3] } else { &own };
+        serialize(Common { format: FORMAT, version, bins, model, record }, own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.
@@ -168,10 +198,32 @@ impl Probe {
         Probe::new(Weights::random(d, HIDDEN, bins.count(), seed), bins, TapLayers::one(layer))
     }
 
+    /// The same probe with untrained weights for `inputs`, the same for the same seed.
+    pub fn with_random_inputs(self, inputs: Inputs, seed: u64) -> Probe {
+        let weights = Weights::clone(&self.weights).with_random(inputs, seed);
+        let probe = Probe::new(weights, self.bins, self.layers);
+        Probe { head: probe.head, weights: probe.weights, ..self }
+    }
+
     /// The same probe on the kernels of `isa`; an error if this CPU cannot run them.
     pub fn with_isa(self, isa: Isa) -> Result<Probe, String> {
         Ok(Probe { head: self.head.with_isa(isa)?, ..self })
     }
+}
+
+/// The weights of the prompt's share, if the file has them.
+fn read_prompt(
+    reader: &Reader<'_>,
+    hidden: usize,
+    d: usize,
+) -> Result<Option<PromptWeights>, Error> {
+    if !reader.has("prompt.mean.weight") {
+        return Ok(None);
+    }
+    Ok(Some(PromptWeights {
+        mean_weight: reader.tensor("prompt.mean.weight", &[hidden, d])?,
+        length_weight: reader.tensor("prompt.length.weight", &[hidden])?,
+    }))
 }
 
 /// The fit, if the file has one.

@@ -6,12 +6,14 @@
 //! units.
 //!
 //! ```text
+//! hidden = bias of the age + share of the prompt
 //! for each K block of 256            copy its activations into a dense block
 //!     hidden += activations * W1     weights are read in memory order
-//! hidden = relu(hidden)              began as the bias
+//! hidden = relu(hidden)
 //! logits of the chunk = hidden * W2  the same kernel, a panel for each 16 bins
 //! ```
 //!
+//! The prompt's share is one more row of such a product, computed once ([`Head::read_prompt`]).
 //! [`Head::finish_rows`] then adds the chunks' logits in ascending order. No sum depends on which
 //! rows share a batch or on the threads and the order of the tasks, so no bit of the result does.
 
@@ -19,6 +21,8 @@ use std::ops::Range;
 
 use trail_platform::Isa;
 
+use crate::age::{AGES, age_class};
+use crate::inputs::{Inputs, PromptSums, Rows};
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, ZERO, floats, floats_mut};
 use crate::packed::{HeadDtype, PAIR, Packed};
@@ -43,14 +47,24 @@ pub struct Head {
     /// `[chunk][K block][panel][k / 2]` pairs, each the weights of the panel's 16 units for two
     /// inputs: the order in which a task reads them.
     hidden_weight: Packed,
-    /// `[panels]` lines.
+    /// `[AGES, panels]` lines: the biases of each class of age.
     hidden_bias: Box<[Line]>,
+    prompt: Option<PackedPrompt>,
+    inputs: Inputs,
     /// `[chunk][panel of 16 bins][hidden unit / 2]` pairs, each the weights of the panel's bins for
     /// two units.
     output_weight: Packed,
     /// `[bins]`.
     output_bias: Box<[f32]>,
     kernel: Kernel,
+}
+
+/// Packed weights of the prompt's share.
+struct PackedPrompt {
+    /// In the order of `hidden_weight`.
+    mean_weight: Packed,
+    /// `[panels]` lines.
+    length_weight: Box<[Line]>,
 }
 
 impl Head {
@@ -64,15 +78,18 @@ impl Head {
     pub fn with_dtype(weights: &Weights, dtype: HeadDtype) -> Head {
         weights.check();
         let panels = weights.hidden.div_ceil(LANES);
-        let mut hidden_bias = vec![ZERO; panels];
         let weights = dtype.round(weights);
-        floats_mut(&mut hidden_bias)[..weights.hidden].copy_from_slice(&weights.hidden_bias);
         Head {
             d: weights.d,
             panels,
             bins: weights.bins,
-            hidden_weight: pack_hidden(&weights, panels, dtype),
-            hidden_bias: hidden_bias.into(),
+            hidden_weight: pack_hidden(&weights.hidden_weight, &weights, panels, dtype),
+            hidden_bias: pack_biases(&weights, panels),
+            prompt: weights.prompt.as_ref().map(|prompt| PackedPrompt {
+                mean_weight: pack_hidden(&prompt.mean_weight, &weights, panels, dtype),
+                length_weight: lines_of(&prompt.length_weight, panels).into(),
+            }),
+            inputs: weights.inputs(),
             output_weight: pack_output(&weights, panels, dtype.output()),
             output_bias: weights.output_bias.into(),
             kernel: Kernel::select(Isa::Auto).expect("every CPU runs what was detected"),
@@ -88,6 +105,11 @@ impl Head {
     /// Width of an activation.
     pub fn d(&self) -> usize {
         self.d
+    }
+
+    /// What it reads beside the activation.
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
     }
 
     /// Bins, the width of an output row.
@@ -122,17 +144,41 @@ impl Head {
         rows.div_ceil(ROW_BLOCK) * self.chunks()
     }
 
-    /// Runs one task of `0..tasks(rows)` on `activations`, `[rows, d]`. Tasks may run at the same
-    /// time on different threads and in any order. Panics if `partials` has room for fewer
-    /// rows.
-    pub fn run_task(&self, task: usize, activations: &[f32], rows: usize, partials: &Partials) {
-        assert_eq!(activations.len(), rows * self.d, "activations are not [{rows}, {}]", self.d);
+    /// Runs one task of `0..tasks(rows)` on `rows` rows of `of`. Tasks may run at the same time on
+    /// different threads and in any order. Panics if `partials` has room for fewer rows, or if a
+    /// row lacks the share of its prompt.
+    pub fn run_task(&self, task: usize, of: Rows<'_>, rows: usize, partials: &Partials) {
+        assert_eq!(of.activations.len(), rows * self.d, "activations not [{rows}, {}]", self.d);
         let (block, chunk) = (task / self.chunks(), task % self.chunks());
         let first = block * ROW_BLOCK;
         let last = rows.min(first + ROW_BLOCK);
         let mut region = partials.region(task);
-        self.hidden_chunk(chunk, &activations[first * self.d..last * self.d], &mut region);
+        self.hidden_chunk(chunk, of, first..last, &mut region);
         self.chunk_logits(chunk, last - first, &mut region);
+    }
+
+    /// The share of a prompt, not yet computed.
+    pub fn prompt_sums(&self) -> PromptSums {
+        let lines = if self.prompt.is_some() { self.panels } else { 0 };
+        PromptSums(vec![ZERO; lines].into())
+    }
+
+    /// Computes the share of a prompt of `tokens` tokens with the `mean` `[d]` over its
+    /// activations; nothing for a head that does not read it. Working memory is that of one task.
+    pub fn read_prompt(&self, mean: &[f32], tokens: u32, partials: &Partials, to: &mut PromptSums) {
+        let Some(prompt) = &self.prompt else { return };
+        assert_eq!(mean.len(), self.d, "the width of an activation");
+        let log = (tokens.max(1) as f32).ln();
+        let region = &mut *partials.region(0);
+        for chunk in 0..self.chunks() {
+            let panels = self.chunk_panels(chunk);
+            let sums = &mut region.hidden[..panels.len()];
+            for (sum, weight) in sums.iter_mut().zip(&prompt.length_weight[panels.clone()]) {
+                *sum = Line(weight.0.map(|weight| weight * log));
+            }
+            self.add_products(&prompt.mean_weight, chunk, mean, region);
+            to.0[panels.clone()].copy_from_slice(&region.hidden[..panels.len()]);
+        }
     }
 
     /// Turns the finished tasks' logits into the probabilities of `rows`: `out` is `[rows.len(),
@@ -150,10 +196,10 @@ impl Head {
         }
     }
 
-    /// The whole pass on the calling thread: `activations` is `[rows, d]`, `out` `[rows, bins]`.
-    pub fn forward(&self, activations: &[f32], rows: usize, partials: &Partials, out: &mut [f32]) {
+    /// The whole pass on the calling thread: `out` is `[rows, bins]`.
+    pub fn forward(&self, of: Rows<'_>, rows: usize, partials: &Partials, out: &mut [f32]) {
         for task in 0..self.tasks(rows) {
-            self.run_task(task, activations, rows, partials);
+            self.run_task(task, of, rows, partials);
         }
         self.finish_rows(0..rows, partials, out);
     }
@@ -168,14 +214,43 @@ impl Head {
         chunk * CHUNK_PANELS..self.panels.min((chunk + 1) * CHUNK_PANELS)
     }
 
-    /// Fills the region with relu(W1 x + b1) of the chunk's units for `activations`, `[rows, d]`.
-    fn hidden_chunk(&self, chunk: usize, activations: &[f32], region: &mut Region) {
+    /// Fills the region with relu(W1 x + b + p) of the chunk's units for `rows`, b the biases of
+    /// their ages and p the shares of their prompts.
+    fn hidden_chunk(&self, chunk: usize, of: Rows<'_>, rows: Range<usize>, region: &mut Region) {
+        let panels = self.chunk_panels(chunk);
+        let activations = &of.activations[rows.start * self.d..rows.end * self.d];
+        let hidden = region.hidden.chunks_exact_mut(ROW_LINES);
+        for (row, sums) in rows.clone().zip(hidden) {
+            let beside = (of.beside)(row);
+            let biases = &self.hidden_bias[age_class(beside.generated) * self.panels..];
+            let sums = &mut sums[..panels.len()];
+            sums.copy_from_slice(&biases[panels.clone()]);
+            if self.prompt.is_some() {
+                let prompt = &beside.prompt.expect("the share of the prompt").0[panels.clone()];
+                for (sum, share) in floats_mut(sums).iter_mut().zip(floats(prompt)) {
+                    *sum += share;
+                }
+            }
+        }
+        self.add_products(&self.hidden_weight, chunk, activations, region);
+        let hidden = &mut region.hidden[..rows.len() * ROW_LINES];
+        for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
+            // Not f32::max, which would turn NaN into 0 and hide an invalid activation.
+            line.0.iter_mut().for_each(|h| *h = if *h < 0.0 { 0.0 } else { *h });
+        }
+    }
+
+    /// Adds the products of the chunk's units of `weight` and `activations` `[rows, d]` to the
+    /// region's hidden units.
+    fn add_products(
+        &self,
+        weight: &Packed,
+        chunk: usize,
+        activations: &[f32],
+        region: &mut Region,
+    ) {
         let panels = self.chunk_panels(chunk);
         let rows = activations.len() / self.d;
-        let hidden = &mut region.hidden[..rows * ROW_LINES];
-        for row in hidden.chunks_exact_mut(ROW_LINES) {
-            row[..panels.len()].copy_from_slice(&self.hidden_bias[panels.clone()]);
-        }
         // Chunks before this one are full, and so are this chunk's K blocks before the current one.
         let chunk_start = panels.start * self.d.div_ceil(PAIR);
         for k in (0..self.d).step_by(K_BLOCK) {
@@ -188,15 +263,11 @@ impl Head {
                 depth,
                 panels: panels.len(),
                 a: &region.inputs,
-                b: self.hidden_weight.bytes(block_start..block_start + panels.len() * depth / PAIR),
-                dtype: self.hidden_weight.dtype(),
-                c: hidden,
+                b: weight.bytes(block_start..block_start + panels.len() * depth / PAIR),
+                dtype: weight.dtype(),
+                c: &mut region.hidden[..rows * ROW_LINES],
                 c_stride: ROW_LINES,
             });
-        }
-        for line in hidden.chunks_exact_mut(ROW_LINES).flat_map(|row| &mut row[..CHUNK_PANELS]) {
-            // Not f32::max, which would turn NaN into 0 and hide an invalid activation.
-            line.0.iter_mut().for_each(|h| *h = if *h < 0.0 { 0.0 } else { *h });
         }
     }
 
@@ -252,12 +323,30 @@ fn copy_inputs(activations: &[f32], d: usize, k: Range<usize>, inputs: &mut [Lin
     }
 }
 
-/// Packs `[hidden, d]` into `[chunk][K block][panel][k / 2]` pairs; units and inputs past the last
-/// have zero weights.
-fn pack_hidden(weights: &Weights, panels: usize, dtype: HeadDtype) -> Packed {
+/// `values` `[hidden]` in `panels` lines, padded with zeros.
+fn lines_of(values: &[f32], panels: usize) -> Vec<Line> {
+    let mut lines = vec![ZERO; panels];
+    floats_mut(&mut lines)[..values.len()].copy_from_slice(values);
+    lines
+}
+
+/// The biases of each class of age, `[AGES, panels]` lines.
+fn pack_biases(weights: &Weights, panels: usize) -> Box<[Line]> {
+    let of_age = |age: usize| {
+        let mut biases = weights.hidden_bias.clone();
+        let added = weights.age_bias.chunks_exact(weights.hidden).nth(age).unwrap_or_default();
+        biases.iter_mut().zip(added).for_each(|(bias, added)| *bias += added);
+        lines_of(&biases, panels)
+    };
+    (0..AGES).flat_map(of_age).collect()
+}
+
+/// Packs `matrix` `[hidden, d]` of `weights` into `[chunk][K block][panel][k / 2]` pairs; units and
+/// inputs past the last have zero weights.
+fn pack_hidden(matrix: &[f32], weights: &Weights, panels: usize, dtype: HeadDtype) -> Packed {
     let weight = |unit: usize, k: usize| {
         let inside = unit < weights.hidden && k < weights.d;
-        if inside { weights.hidden_weight[unit * weights.d + k] } else { 0.0 }
+        if inside { matrix[unit * weights.d + k] } else { 0.0 }
     };
     let blocks = (0..panels)
         .step_by(CHUNK_PANELS)

@@ -61,23 +61,16 @@ impl HeadDtype {
     pub fn round(self, weights: &Weights) -> Weights {
         let mut rounded = weights.clone();
         if self == HeadDtype::Int8 {
-            let units = rounded.hidden_weight.chunks_exact_mut(weights.d);
-            for (unit, (row, bias)) in units.zip(&mut rounded.hidden_bias).enumerate() {
-                let largest = row.iter().fold(0.0_f32, |max, w| max.max(w.abs()));
-                let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
-                row.iter_mut().for_each(|w| *w = (*w / scale).round());
-                *bias /= scale;
-                rounded.output_weight[unit..]
-                    .iter_mut()
-                    .step_by(weights.hidden)
-                    .for_each(|w| *w *= scale);
-            }
+            (0..weights.hidden).for_each(|unit| rounded.round_unit(unit));
         }
         let to_bf16 = |weights: &mut [f32]| {
             weights.iter_mut().for_each(|w| *w = bf16::from_f32(*w).to_f32());
         };
         if self == HeadDtype::Bf16 {
             to_bf16(&mut rounded.hidden_weight);
+            if let Some(prompt) = &mut rounded.prompt {
+                to_bf16(&mut prompt.mean_weight);
+            }
         }
         if self.output() == HeadDtype::Bf16 {
             to_bf16(&mut rounded.output_weight);
@@ -92,6 +85,30 @@ impl FromStr for HeadDtype {
     fn from_str(name: &str) -> Result<HeadDtype, String> {
         let found = HeadDtype::ALL.into_iter().find(|dtype| dtype.name() == name);
         found.ok_or_else(|| format!("no type {name}: f32, bf16 or int8"))
+    }
+}
+
+impl Weights {
+    /// Rounds hidden unit `unit` to whole numbers of its scale.
+    fn round_unit(&mut self, unit: usize) {
+        let Weights { d, hidden, .. } = *self;
+        let row = unit * d..(unit + 1) * d;
+        let of_prompt = self.prompt.as_ref().map_or(&[][..], |of| &of.mean_weight[row.clone()]);
+        let of_unit = self.hidden_weight[row.clone()].iter().chain(of_prompt);
+        let largest = of_unit.fold(0.0_f32, |max, w| max.max(w.abs()));
+        let scale = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+        let whole = |w: &mut f32| *w = (*w / scale).round();
+        self.hidden_weight[row.clone()].iter_mut().for_each(whole);
+        self.hidden_bias[unit] /= scale;
+        if let Some(prompt) = &mut self.prompt {
+            prompt.mean_weight[row].iter_mut().for_each(whole);
+            prompt.length_weight[unit] /= scale;
+        }
+        let of_unit = |values: &mut [f32], change: &dyn Fn(&mut f32)| {
+            values.iter_mut().skip(unit).step_by(hidden).for_each(change);
+        };
+        of_unit(&mut self.age_bias, &|bias| *bias /= scale);
+        of_unit(&mut self.output_weight, &|weight| *weight *= scale);
     }
 }
 
@@ -147,22 +164,26 @@ mod tests {
     use trail_platform::Rng;
 
     use super::*;
+    use crate::inputs::Inputs;
     use crate::reference;
 
     #[test]
     fn rounded_weights_are_nearly_the_same_function() {
         let (d, mut rng) = (if cfg!(miri) { 8 } else { 256 }, Rng::new(3));
-        let mut weights = Weights::random(d, 2 * d, 10, 4);
+        let mut weights = Weights::random(d, 2 * d, 10, 4).with_random(Inputs::ALL[3], 5);
         // A unit without weights has no scale.
         weights.hidden_weight[..d].fill(0.0);
         let activation: Vec<f32> = (0..d).map(|_| 2.0 * rng.signed()).collect();
-        let exact = reference::forward(&weights, &activation).probabilities;
+        let mean: Vec<f32> = (0..d).map(|_| 2.0 * rng.signed()).collect();
+        let row =
+            reference::Row { activation: &activation, generated: 7, prompt: Some((&mean, 50)) };
+        let exact = reference::forward(&weights, row).probabilities;
         // Weights are off by at most 2^-9 of themselves in bf16, 1/254 of the largest in int8. 256
         // such errors of either sign add up to 16, against 256 terms of half the largest weight.
         for (dtype, bound) in
             [(HeadDtype::F32, 0.0), (HeadDtype::Bf16, 2e-3), (HeadDtype::Int8, 4e-3)]
         {
-            let rounded = reference::forward(&dtype.round(&weights), &activation).probabilities;
+            let rounded = reference::forward(&dtype.round(&weights), row).probabilities;
             let off = rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs());
             let max = off.fold(0.0, f64::max);
             assert!(max <= bound, "{}: {max}", dtype.name());

@@ -52,6 +52,8 @@ impl FilterKind {
 pub enum Filter {
     /// None: each output of the head counts alone.
     Raw(Smoother),
+    /// None: the output of a survival head, of an answer that is cut at the end of the bins.
+    Survival(Smoother),
     /// Over bins of remaining tokens: TRAIL's.
     Bins(Smoother),
     /// Over total lengths.
@@ -62,7 +64,9 @@ impl Filter {
     /// The bins of the probabilities that it takes.
     pub fn bins(&self) -> Bins {
         match self {
-            Filter::Raw(smoother) | Filter::Bins(smoother) => smoother.bins(),
+            Filter::Raw(smoother) | Filter::Survival(smoother) | Filter::Bins(smoother) => {
+                smoother.bins()
+            }
             Filter::Tokens(filter) => *filter.bins(),
         }
     }
@@ -70,7 +74,7 @@ impl Filter {
     /// Masses of one request's state, beside a [`Distribution`].
     fn masses(&self) -> usize {
         match self {
-            Filter::Raw(_) | Filter::Bins(_) => 0,
+            Filter::Raw(_) | Filter::Survival(_) | Filter::Bins(_) => 0,
             Filter::Tokens(filter) => filter.states(),
         }
     }
@@ -141,6 +145,11 @@ impl Tracker {
         };
         let (remaining, outcome) = match &self.filter {
             Filter::Raw(smoother) => bins_step(smoother, &mut None, None, p),
+            Filter::Survival(smoother) => {
+                let (q, outcome) = smoother.start(p);
+                let bins = smoother.bins();
+                (remaining(&bins, &q, bins.left(generated)), outcome)
+            }
             Filter::Bins(smoother) => bins_step(smoother, &mut state.belief, tokens, p),
             Filter::Tokens(filter) => {
                 let masses = &mut self.masses[idx * filter.states()..][..filter.states()];
@@ -184,11 +193,15 @@ fn bins_step(
         _ => smoother.start(p),
     };
     *belief = Some(next);
-    let bins = smoother.bins();
-    let q = next.map(|q| q as f32);
+    (remaining(&smoother.bins(), &next, f32::INFINITY), outcome)
+}
+
+/// What remains under `q` of an answer that is cut after `left` tokens.
+fn remaining(bins: &Bins, q: &Distribution, left: f32) -> Remaining {
+    let q = q.map(|q| q as f32);
     let q = &q[..bins.count()];
-    let quantiles = QUANTILES.map(|fraction| bins.quantile(q, fraction));
-    (Remaining { mean: bins.expected(q), quantiles }, outcome)
+    let quantiles = QUANTILES.map(|fraction| bins.quantile(q, fraction).min(left));
+    Remaining { mean: bins.expected_until(q, left), quantiles }
 }
 
 #[cfg(test)]

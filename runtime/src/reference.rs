@@ -6,8 +6,8 @@
 //! tokens.
 
 use crate::model::{
-    Activation, LayerRope, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias,
-    RopePairing, Tensor,
+    Activation, GatedMlp, LayerRope, LayerWeights, Mlp, MlpBias, Model, ModelConfig, PostNorms,
+    QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT, Tensor,
 };
 
 /// A model with its weights converted to f32.
@@ -34,6 +34,8 @@ struct Layer {
     /// Inverse frequencies of RoPE, if the layer has one: `[h/2]`.
     frequencies: Option<Vec<f64>>,
     window: Option<usize>,
+    o_bias: Option<Vec<f32>>,
+    sinks: Option<Vec<f32>>,
     attention_norm: Vec<f32>,
     qkv_bias: Option<QkvBias>,
     qk_norm: Option<QkNorm>,
@@ -43,9 +45,41 @@ struct Layer {
     v: Matrix,
     o: Matrix,
     mlp_norm: Vec<f32>,
+    mlp: Experts,
+}
+
+/// The MLPs of a layer.
+struct Experts {
+    /// `None`: the only one computes every row.
+    router: Option<Matrix>,
+    router_bias: Option<Vec<f32>>,
+    /// The experts, then the shared one.
+    gated: Vec<Gated>,
+}
+
+/// A gated MLP.
+struct Gated {
     gate: Matrix,
     up: Matrix,
     down: Matrix,
+    bias: Option<MlpBias>,
+}
+
+impl Experts {
+    fn new(mlp: &Mlp) -> Self {
+        let gated = |mlp: &GatedMlp| Gated {
+            gate: Matrix::new(&mlp.gate),
+            up: Matrix::new(&mlp.up),
+            down: Matrix::new(&mlp.down),
+            bias: mlp.bias.clone(),
+        };
+        let mixture = mlp.mixture();
+        Experts {
+            router: mixture.map(|mixture| Matrix::new(&mixture.router)),
+            router_bias: mixture.and_then(|mixture| mixture.router_bias.clone()),
+            gated: mlp.gated().map(gated).collect(),
+        }
+    }
 }
 
 /// A row-major `[rows, cols]` matrix.
@@ -78,6 +112,8 @@ impl Layer {
                 LayerRope::Absent => None,
             },
             window: config.windows[index],
+            o_bias: weights.o_bias.clone(),
+            sinks: weights.sinks.clone(),
             attention_norm: weights.attention_norm.clone(),
             qkv_bias: weights.qkv_bias.clone(),
             qk_norm: weights.qk_norm.clone(),
@@ -87,9 +123,7 @@ impl Layer {
             v: Matrix::new(&weights.v),
             o: Matrix::new(&weights.o),
             mlp_norm: weights.mlp_norm.clone(),
-            gate: Matrix::new(&weights.gate),
-            up: Matrix::new(&weights.up),
-            down: Matrix::new(&weights.down),
+            mlp: Experts::new(&weights.mlp),
         }
     }
 }
@@ -158,7 +192,8 @@ impl Reference {
             // A token attends to itself and the tokens before it, at most `window` tokens in all.
             let first = layer.window.map_or(0, |window| (position + 1).saturating_sub(window));
             let (k, v) = (&k[first..=position], &v[first..=position]);
-            let out = layer.o.apply(&self.attend(&q[position], k, v));
+            let mut out = layer.o.apply(&self.attend(&q[position], k, v, layer.sinks.as_deref()));
+            layer.o_bias.iter().for_each(|bias| add(&mut out, bias));
             self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.attention));
         }
     }
@@ -172,8 +207,8 @@ impl Reference {
     }
 
     /// Softmax attention of each head of `q` (`[heads * h]`) over the visible keys and values
-    /// (`[visible][kv_heads * h]`): `[heads * h]`.
-    fn attend(&self, q: &[f32], k: &[Vec<f32>], v: &[Vec<f32>]) -> Vec<f32> {
+    /// (`[visible][kv_heads * h]`): `[heads * h]`. A score of `sinks` has no value.
+    fn attend(&self, q: &[f32], k: &[Vec<f32>], v: &[Vec<f32>], sinks: Option<&[f32]>) -> Vec<f32> {
         let width = self.config.head_dim;
         let heads_per_kv_head = self.config.num_heads / self.config.num_kv_heads;
         let scale = match self.config.attention_scale {
@@ -184,7 +219,9 @@ impl Reference {
         for (head, q) in q.chunks_exact(width).enumerate() {
             let begin = head / heads_per_kv_head * width;
             let range = begin..begin + width;
-            let scores: Vec<f64> = k.iter().map(|k| scale * dot(q, &k[range.clone()])).collect();
+            let scores = k.iter().map(|k| scale * dot(q, &k[range.clone()]));
+            let sink = sinks.map(|sinks| f64::from(sinks[head]));
+            let scores: Vec<f64> = scores.chain(sink).collect();
             let weights = softmax(&scores);
             out.extend(range.map(|column| {
                 let read = |(weight, v): (&f64, &Vec<f32>)| weight * f64::from(v[column]);
@@ -194,19 +231,63 @@ impl Reference {
         out
     }
 
-    /// x += Down(activation(Gate norm(x)) * Up norm(x)), for each position. `x`: `[T][d]`.
+    /// x += MLP(norm(x)), or the weighted sum of the experts that the router chooses, for each
+    /// position. `x`: `[T][d]`.
     fn mlp(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         for x in x {
             let normed = self.rms_norm(x, &layer.mlp_norm);
-            let (gate, up) = (layer.gate.apply(&normed), layer.up.apply(&normed));
-            let activation = match self.config.activation {
-                Activation::Silu => silu,
-                Activation::GeluTanh => gelu_tanh,
+            let chosen = match &layer.mlp.router {
+                None => vec![(0, 1.0)],
+                Some(router) => {
+                    let mut scores = router.apply(&normed);
+                    layer.mlp.router_bias.iter().for_each(|bias| add(&mut scores, bias));
+                    self.route(&scores)
+                }
             };
-            let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| activation(g) * u).collect();
-            let out = layer.down.apply(&inner);
-            self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.mlp));
+            let mut sum = vec![0.0; x.len()];
+            for (expert, weight) in chosen {
+                let out = self.gated(&layer.mlp.gated[expert], &normed);
+                sum.iter_mut().zip(out).for_each(|(sum, out)| *sum += weight * out);
+            }
+            self.add_block(x, sum, layer.post_norms.as_ref().map(|norms| &norms.mlp));
         }
+    }
+
+    /// The experts of a row by the router's `scores`, with their weights: the experts with the
+    /// highest scores, of equal ones those with the lowest indices; last the shared one, if
+    /// any, by the score behind those of the others.
+    fn route(&self, scores: &[f32]) -> Vec<(usize, f32)> {
+        let mixture = self.config.mixture.as_ref().expect("a router is that of a mixture");
+        let (experts, shared) = scores.split_at(mixture.num_experts);
+        let mut order: Vec<usize> = (0..experts.len()).collect();
+        order.sort_by(|&a, &b| experts[b].total_cmp(&experts[a])); // Stable.
+        order.truncate(mixture.experts_per_token);
+        let exp = |&expert: &usize| f64::from(experts[expert] - experts[order[0]]).exp();
+        let sum: f64 = match mixture.normalized {
+            true => order.iter().map(exp).sum(),
+            false => (0..experts.len()).map(|expert| exp(&expert)).sum(),
+        };
+        let chosen = order.iter().map(|expert| (*expert, (exp(expert) / sum) as f32));
+        let sigmoid = |&score: &f32| (1.0 / (1.0 + f64::from(-score).exp())) as f32;
+        chosen.chain(shared.iter().map(|score| (experts.len(), sigmoid(score)))).collect()
+    }
+
+    /// Down(activation(Gate x) * Up x): `[d] -> [d]`.
+    fn gated(&self, mlp: &Gated, x: &[f32]) -> Vec<f32> {
+        let (mut gate, mut up) = (mlp.gate.apply(x), mlp.up.apply(x));
+        if let Some(bias) = &mlp.bias {
+            add(&mut gate, &bias.gate);
+            add(&mut up, &bias.up);
+        }
+        let activation: fn(f32, f32) -> f32 = match self.config.activation {
+            Activation::Silu => |gate, up| silu(gate) * up,
+            Activation::GeluTanh => |gate, up| gelu_tanh(gate) * up,
+            Activation::SwigluOai => swiglu_oai,
+        };
+        let inner: Vec<f32> = gate.iter().zip(&up).map(|(&g, &u)| activation(g, u)).collect();
+        let mut out = mlp.down.apply(&inner);
+        mlp.bias.iter().for_each(|bias| add(&mut out, &bias.down));
+        out
     }
 
     /// x divided by its root mean square, times `weight`: `[d] -> [d]`.
@@ -216,7 +297,8 @@ impl Reference {
         x.iter().zip(weight).map(|(&x, &w)| (f64::from(x) * scale) as f32 * w).collect()
     }
 
-    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`).
+    /// RMSNorm of each head of `x` (`[any heads * h]`) with the same `weight` (`[h]`), or of all
+    /// heads together where `weight` is as long.
     fn norm_heads(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }
@@ -233,7 +315,9 @@ impl Reference {
                     RopePairing::Adjacent => (2 * i, 2 * i + 1),
                 };
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                let (a, b) = (f64::from(head[low]), f64::from(head[high]));
+                // YaRN also multiplies queries and keys.
+                let factor = self.config.rope.attention_factor();
+                let (a, b) = (factor * f64::from(head[low]), factor * f64::from(head[high]));
                 head[low] = (a * cos - b * sin) as f32;
                 head[high] = (b * cos + a * sin) as f32;
             }
@@ -257,6 +341,13 @@ fn add(x: &mut [f32], y: &[f32]) {
 fn silu(x: f32) -> f32 {
     let x = f64::from(x);
     (x / (1.0 + (-x).exp())) as f32
+}
+
+/// gpt-oss's SwiGLU.
+fn swiglu_oai(gate: f32, up: f32) -> f32 {
+    let (gate, up) = (gate.min(SWIGLU_LIMIT), up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT));
+    let (x, up) = (f64::from(gate), f64::from(up));
+    (x / (1.0 + (-f64::from(SWIGLU_ALPHA) * x).exp()) * (up + 1.0)) as f32
 }
 
 /// GELU in its tanh form.

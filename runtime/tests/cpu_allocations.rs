@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, Model, ModelConfig, QkvBias};
+use trail_runtime::model::{Dtype, MixtureConfig, Model, ModelConfig, QkvBias};
 
 #[test]
 fn forward_allocates_nothing() {
@@ -34,12 +34,40 @@ fn forward_allocates_nothing() {
     };
     let quantized =
         [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
-    for model in [llama, family].into_iter().chain(quantized) {
+    for model in [llama, family].into_iter().chain(quantized).chain(mixtures()) {
         let model = Arc::new(model);
         for compute in [Compute::Exact, Compute::Fast] {
             check(model.clone(), compute);
         }
     }
+}
+
+/// Experts with all that families have: a shared one, and biases, sinks and another activation.
+fn mixtures() -> [Model; 2] {
+    let small = |shape: &str, shared_size| {
+        let config = ModelConfig::named(shape).unwrap();
+        let mixture = config.mixture.clone().unwrap();
+        ModelConfig {
+            hidden_size: 64,
+            intermediate_size: 96,
+            num_layers: 2,
+            num_heads: 4,
+            num_kv_heads: 2,
+            head_dim: 16,
+            vocab_size: 256,
+            windows: vec![None, Some(40)],
+            mixture: Some(MixtureConfig {
+                num_experts: 16,
+                expert_size: 32,
+                shared_size,
+                dense_layers: if shared_size.is_some() { vec![1] } else { Vec::new() },
+                ..mixture
+            }),
+            ..config
+        }
+    };
+    [("qwen3-30b-a3b", Some(96), Dtype::Bf16), ("gpt-oss-20b", None, Dtype::MxFp4)]
+        .map(|(shape, shared, dtype)| Model::random_of(small(shape, shared), dtype, 6).unwrap())
 }
 
 fn check(model: Arc<Model>, compute: Compute) {

@@ -82,5 +82,5 @@ pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestS
 pub use requests::Outstanding;
 pub use reserve::Reserve;
 pub use scheduler::Scheduler;
-pub use step_cost::{StepCost, StepWork};
+pub use step_cost::{ExpertCost, StepCost, StepWork};
 pub use swap::{Copies, Finished, Transferred};

@@ -30,6 +30,28 @@ impl StepWork {
     }
 }
 
+/// The cost of the experts of a mixture: a step reads those that some of its rows go to, which the
+/// coefficient of a row cannot say, as rows share them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpertCost {
+    /// Number of experts of a layer.
+    pub num_experts: u32,
+    /// Number of experts that a row goes to in a layer.
+    pub per_row: u32,
+    /// Per expert that is read in every layer, nanoseconds.
+    pub read: f64,
+}
+
+impl ExpertCost {
+    /// Experts of a layer that `rows` rows go to, expected of rows that choose apart and all alike:
+    /// `num_experts * (1 - (1 - per_row / num_experts)^rows)`. Routers are trained to spread rows
+    /// so; rows of one text share more.
+    pub fn experts_read(&self, rows: u64) -> f64 {
+        let (all, per_row) = (f64::from(self.num_experts), f64::from(self.per_row));
+        all * (1.0 - (1.0 - per_row / all).powf(rows as f64))
+    }
+}
+
 /// Coefficients of the cost of a step, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepCost {
@@ -41,10 +63,14 @@ pub struct StepCost {
     pub prefill_token: f64,
     /// Per context token attended to by a row.
     pub context_token: f64,
+    /// Of the experts, if the model is a mixture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertCost>,
 }
 
 impl StepCost {
-    /// Parses a JSON object with the four coefficients; other members are ignored.
+    /// Parses a JSON object with the four coefficients, and that of a mixture's experts, if
+    /// any; other members are ignored.
     pub fn parse(text: &str) -> Result<StepCost, String> {
         let cost: StepCost = serde_json::from_str(text).map_err(|error| error.to_string())?;
         cost.check().map(|()| cost)
@@ -52,12 +78,13 @@ impl StepCost {
 
     /// Refuses costs by which time would stand still, run backwards or overflow.
     pub fn check(&self) -> Result<(), String> {
-        let StepCost { fixed, decode_row, prefill_token, context_token } = *self;
+        let StepCost { fixed, decode_row, prefill_token, context_token, experts } = *self;
         let all = [
             ("fixed", fixed),
             ("decode_row", decode_row),
             ("prefill_token", prefill_token),
             ("context_token", context_token),
+            ("experts.read", experts.map_or(0.0, |experts| experts.read)),
         ];
         // A step of an hour is beyond any machine, and its sums stay within 64 bits for centuries.
         if let Some((name, ns)) = all.into_iter().find(|(_, ns)| !(0.0..3.6e12).contains(ns)) {
@@ -65,6 +92,13 @@ impl StepCost {
         }
         if fixed < 1.0 {
             return Err(format!("fixed is {fixed}: give at least 1 ns, or time would stand still"));
+        }
+        if let Some(ExpertCost { num_experts, per_row, .. }) = experts
+            && !(1..=num_experts).contains(&per_row)
+        {
+            return Err(format!(
+                "experts.per_row is {per_row}: give 1 to num_experts ({num_experts})"
+            ));
         }
         Ok(())
     }
@@ -75,6 +109,9 @@ impl StepCost {
             + self.decode_row * work.decode_rows as f64
             + self.prefill_token * work.prefill_tokens as f64
             + self.context_token * work.context_tokens as f64;
+        let rows = work.decode_rows + work.prefill_tokens;
+        let experts = self.experts.map_or(0.0, |cost| cost.read * cost.experts_read(rows));
+        let ns = ns + experts;
         ns.round() as u64
     }
 }
@@ -107,5 +144,25 @@ mod tests {
         assert!(refused("0.5", "-1").contains("prefill_token is -1"));
         assert!(refused("0.5", "1e300").contains("prefill_token is"));
         assert!(refused("\"fixed\"", "\"fix\"").contains("fixed"));
+        let experts = |text: &str| format!(r#""context_token": 0, "experts": {text}"#);
+        let refused = |text: &str| refused("\"context_token\": 0", &experts(text));
+        assert!(refused(r#"{"num_experts": 4, "per_row": 5, "read": 1}"#).contains("per_row is 5"));
+        assert!(refused(r#"{"num_experts": 4, "per_row": 2, "read": -1}"#).contains("read is -1"));
+        assert!(refused(r#"{"num_experts": 4, "per_row": 2}"#).contains("read"));
+    }
+
+    /// The first row reads its own experts; more and more rows read all.
+    #[test]
+    fn rows_share_the_experts_of_a_mixture() {
+        let text = r#"{"fixed": 1000, "decode_row": 10, "prefill_token": 0, "context_token": 0,
+            "experts": {"num_experts": 128, "per_row": 8, "read": 100}}"#;
+        let cost = StepCost::parse(text).unwrap();
+        let ns = |decode_rows: u64, prefill_tokens: u64| {
+            cost.ns(&StepWork { decode_rows, prefill_tokens, ..StepWork::default() })
+        };
+        assert_eq!(ns(1, 0), 1000 + 10 + 800);
+        // 128 (1 - (120 / 128)^2) = 15.5
+        assert_eq!((ns(2, 0), ns(1, 1)), (1000 + 20 + 1550, 1000 + 10 + 1550));
+        assert_eq!(ns(0, 1000), 1000 + 12_800);
     }
 }

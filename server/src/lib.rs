@@ -37,6 +37,7 @@ mod envelope;
 mod error;
 mod event_stream;
 mod format_names;
+mod harmony;
 mod key_file;
 mod lane;
 mod length_hint;

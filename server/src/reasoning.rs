@@ -1,9 +1,10 @@
-//! Reasoning in the text of an answer: `<think>...</think>` before its content.
+//! Reasoning in the text of an answer: `<think>...</think>` before its content, or in a channel.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::format_names;
+use crate::harmony::{self, HarmonyParser};
 
 pub(crate) const OPEN: &str = "<think>";
 pub(crate) const CLOSE: &str = "</think>";
@@ -15,14 +16,17 @@ pub enum ReasoningFormat {
     DeepseekR1,
     /// Qwen3: an answer may have reasoning, between tags.
     Qwen3,
+    /// gpt-oss: an answer has channels.
+    Harmony,
     /// Reasoning stays text.
     Text,
 }
 
 /// The formats by the names that vLLM has.
-const NAMES: [(&str, ReasoningFormat); 3] = [
+const NAMES: [(&str, ReasoningFormat); 4] = [
     ("deepseek_r1", ReasoningFormat::DeepseekR1),
     ("qwen3", ReasoningFormat::Qwen3),
+    ("openai_gptoss", ReasoningFormat::Harmony),
     ("none", ReasoningFormat::Text),
 ];
 
@@ -30,6 +34,7 @@ impl ReasoningFormat {
     /// The format that a chat template shows.
     pub(crate) fn of_template(source: &str) -> ReasoningFormat {
         match source.contains(CLOSE) {
+            _ if source.contains("<|channel|>") => ReasoningFormat::Harmony,
             // An answer that the prompt begins is found by the prompt.
             true if source.contains("<｜Assistant｜>") => ReasoningFormat::DeepseekR1,
             true => ReasoningFormat::Qwen3,
@@ -39,7 +44,11 @@ impl ReasoningFormat {
 
     /// Special tokens that delimit reasoning.
     pub(crate) fn tokens(self) -> &'static [&'static str] {
-        if self == ReasoningFormat::Text { &[] } else { &[OPEN, CLOSE] }
+        match self {
+            ReasoningFormat::Text => &[],
+            ReasoningFormat::Harmony => &harmony::TOKENS,
+            ReasoningFormat::DeepseekR1 | ReasoningFormat::Qwen3 => &[OPEN, CLOSE],
+        }
     }
 
     /// A parser of the answer to `prompt`; `None` if there is nothing to find.
@@ -47,12 +56,15 @@ impl ReasoningFormat {
         let prompt = prompt.trim_end();
         let state = match self {
             ReasoningFormat::Text => return None,
+            ReasoningFormat::Harmony => {
+                return Some(ReasoningParser::Harmony(HarmonyParser::new()));
+            }
             _ if prompt.ends_with(OPEN) => State::Reasoning,
             _ if prompt.ends_with(CLOSE) => return None,
             ReasoningFormat::DeepseekR1 => State::Opening,
             ReasoningFormat::Qwen3 => State::Start,
         };
-        Some(ReasoningParser { state, held: String::new(), has_begun: false })
+        Some(ReasoningParser::Tags(TagParser { state, held: String::new(), has_begun: false }))
     }
 }
 
@@ -70,9 +82,45 @@ impl FromStr for ReasoningFormat {
     }
 }
 
-/// Divides an answer into reasoning and content, without the white space around them.
+/// Divides an answer into reasoning and content.
 #[derive(Clone, Debug)]
-pub(crate) struct ReasoningParser {
+pub(crate) enum ReasoningParser {
+    /// By tags.
+    Tags(TagParser),
+    /// By channels.
+    Harmony(HarmonyParser),
+}
+
+impl ReasoningParser {
+    /// True within reasoning.
+    pub(crate) fn is_reasoning(&self) -> bool {
+        match self {
+            ReasoningParser::Tags(parser) => parser.is_reasoning(),
+            ReasoningParser::Harmony(parser) => parser.is_reasoning(),
+        }
+    }
+
+    /// Takes the next text of the answer. Appends its reasoning to `reasoning` and returns its
+    /// content.
+    pub(crate) fn push(&mut self, text: &str, reasoning: &mut String) -> String {
+        match self {
+            ReasoningParser::Tags(parser) => parser.push(text, reasoning),
+            ReasoningParser::Harmony(parser) => parser.push(text, reasoning),
+        }
+    }
+
+    /// Takes the answer's end, as [`push`](Self::push) takes text.
+    pub(crate) fn finish(&mut self, reasoning: &mut String) -> String {
+        match self {
+            ReasoningParser::Tags(parser) => parser.finish(reasoning),
+            ReasoningParser::Harmony(parser) => parser.finish(reasoning),
+        }
+    }
+}
+
+/// Divides an answer by tags, without the white space around its parts.
+#[derive(Clone, Debug)]
+pub(crate) struct TagParser {
     state: State,
     /// Text that is not passed on.
     held: String,
@@ -92,15 +140,12 @@ enum State {
     Content,
 }
 
-impl ReasoningParser {
-    /// True within reasoning.
-    pub(crate) fn is_reasoning(&self) -> bool {
+impl TagParser {
+    fn is_reasoning(&self) -> bool {
         matches!(self.state, State::Opening | State::Reasoning)
     }
 
-    /// Takes the next text of the answer. Appends its reasoning to `reasoning` and returns its
-    /// content.
-    pub(crate) fn push(&mut self, text: &str, reasoning: &mut String) -> String {
+    fn push(&mut self, text: &str, reasoning: &mut String) -> String {
         if self.state == State::Content {
             return text.to_owned();
         }
@@ -146,8 +191,7 @@ impl ReasoningParser {
         reasoning.push_str(&std::mem::replace(&mut self.held, rest));
     }
 
-    /// Takes the answer's end, as [`push`](Self::push) takes text.
-    pub(crate) fn finish(&mut self, reasoning: &mut String) -> String {
+    fn finish(&mut self, reasoning: &mut String) -> String {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Reasoning => reasoning.push_str(held.trim_end()),
@@ -203,6 +247,7 @@ mod tests {
         let of = ReasoningFormat::of_template;
         assert_eq!(of("{{ messages }}"), ReasoningFormat::Text);
         assert_eq!(of("<think>\n\n</think>"), ReasoningFormat::Qwen3);
+        assert_eq!(of("<|start|>assistant<|channel|>"), ReasoningFormat::Harmony);
         assert_eq!(of("<｜Assistant｜>'</think>' in content"), ReasoningFormat::DeepseekR1);
         assert_eq!("qwen3".parse(), Ok(ReasoningFormat::Qwen3));
         assert!("x".parse::<ReasoningFormat>().is_err());

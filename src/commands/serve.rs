@@ -51,12 +51,12 @@ pub struct ServeArgs {
     /// Folder of an encoder (BERT, MiniLM, BGE) that answers /v1/embeddings
     #[arg(long, hide = true, value_name = "PATH")]
     embedding_model: Option<PathBuf>,
-    /// Form of the calls of tools in answers: hermes, llama3_json, pythonic, mistral, or none
-    /// [default: the one that the chat template shows]
+    /// Form of the calls of tools in answers: hermes, llama3_json, pythonic, mistral, openai
+    /// (gpt-oss), or none [default: the one that the chat template shows]
     #[arg(long, hide = true, value_name = "FORMAT")]
     tool_call_parser: Option<ToolFormat>,
-    /// Form of the reasoning in answers: deepseek_r1, qwen3, or none [default: the one that the
-    /// chat template shows]
+    /// Form of the reasoning in answers: deepseek_r1, qwen3, openai_gptoss, or none [default: the
+    /// one that the chat template shows]
     #[arg(long, hide = true, value_name = "FORMAT")]
     reasoning_parser: Option<ReasoningFormat>,
     /// Write a line to stderr for each request: method, path, status, duration, tokens

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::collection::{Folder, collecting, json};
 use crate::common::{assert_refused, trail_rt};
-use trail_probe::{Bins, Probe, Storage, TapLayers, Weights};
+use trail_probe::{Bins, HeadKind, Inputs, Probe, Storage, TapLayers, Weights};
 use trail_training::Shard;
 
 /// Options of a small training.
@@ -25,8 +25,10 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     assert!(rows > 24 * 4 && rows <= 24 * 8, "{rows}");
 
     let probe = folder.file("probe.safetensors");
-    let report = json(&trail_rt(&training(&data, &probe, &["--seed", "1,2"])));
+    let plain = ["--seed", "1,2", "--head", "bins", "--inputs", "activation"];
+    let report = json(&trail_rt(&training(&data, &probe, &plain)));
     assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
+    assert_eq!(report["replays"].as_array().expect("a list").len(), 3, "filters");
     assert!(!Path::new(&format!("{probe}.state")).exists(), "nothing is left to go on with");
     let trained = Probe::open(&probe).expect("a probe");
     let layer = trained.layers.single().expect("one layer");
@@ -76,8 +78,14 @@ fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
     let folder = Folder::new("two-layers");
     let (data, probe) = (folder.file("data"), folder.file("probe.safetensors"));
     json(&trail_rt(&collecting(&data, &["--layers", "2+4", "--rows", "0"])));
-    let report = json(&trail_rt(&training(&data, &probe, &["--layers", "2+4"])));
+    let all = ["--layers", "2+4", "--head", "survival", "--inputs", "activation+prompt+age"];
+    let report = json(&trail_rt(&training(&data, &probe, &all)));
     assert_eq!(report["layer"], "2+4");
+    let replays = report["replays"].as_array().expect("a list");
+    assert_eq!((replays.len(), &replays[0]["head"]), (1, &"survival".into()), "no filter");
+    let trained = Probe::open(&probe).expect("a probe");
+    assert_eq!(trained.weights.inputs(), Inputs::ALL[3]);
+    assert_eq!((trained.weights.kind, trained.bins.count()), (HeadKind::Survival, 16));
     let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
     assert_eq!((&inspected["layer"], &inspected["shape"][0]), (&"2+4".into(), &512.into()));
     let eval = ["probe", "eval", "--json", "--probe", &probe];
@@ -120,7 +128,11 @@ fn what_was_stopped_goes_on_to_the_same_end() {
 
     let probes = ["a", "b"].map(|name| folder.file(&format!("{name}.safetensors")));
     for probe in &probes {
-        json(&trail_rt(&training(&data, probe, &[])));
+        let report = json(&trail_rt(&training(&data, probe, &[])));
+        let best = |replay: &serde_json::Value| replay["shortfall"] == 0.0;
+        let replays = report["replays"].as_array().expect("a list");
+        // With each of two sets of inputs a head of bins with three filters, and one of survival.
+        assert_eq!((replays.len(), best(&replays[0])), (8, true));
     }
     let [a, b] = probes.map(|probe| Probe::open(probe).expect("a probe"));
     assert!(a.weights == b.weights && a.fit == b.fit && a.record == b.record);
@@ -138,6 +150,8 @@ fn what_cannot_be_used_is_refused_in_one_line() {
     refused(&["--layers", "2"], 2, "--layers names 2");
     refused(&["--bins", "65"], 2, "--bins");
     refused(&["--rate", "-1"], 2, "--rate");
+    refused(&["--inputs", "age"], 2, "one of activation, activation+age");
+    refused(&["--head", "cox"], 2, "bins or survival");
     let nowhere = folder.file("nowhere");
     let output = trail_rt(&["probe", "train", "--data", &nowhere, "--out", &out]);
     assert_refused(&output, 2, "give a folder that trail-rt probe collect made");

@@ -1,8 +1,8 @@
 //! Decode steps on the CPU, as a share of its read bandwidth.
 //!
-//! A step reads each weight once for all rows, and the keys and values of each row's context. Those
-//! bytes over the step's time are compared with the fastest read of the same weights, measured
-//! before and after the step.
+//! A step reads each weight once for all rows, of a mixture's experts those that a row goes to, and
+//! the keys and values of each row's context. Those bytes over the step's time are compared with
+//! the fastest read of the same weights, measured before and after the step.
 
 use std::time::Instant;
 
@@ -11,11 +11,10 @@ use trail_cli::Error;
 use trail_platform::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
-use trail_runtime::model::Weights;
 
 use super::DecodeArgs;
 use crate::barrier;
-use crate::model::{BenchModel, streamed, verify};
+use crate::model::{BenchModel, verify};
 use crate::reads::ReadCeiling;
 
 /// Measurements of one batch size.
@@ -27,12 +26,14 @@ struct Row {
     shares: Vec<f64>,
     /// Fork/join regions of a step.
     regions: u64,
+    /// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
+    bytes: usize,
 }
 
 impl Row {
     fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
         let batch = bench.decode_batch(size, context - 1, context);
-        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new(), regions: 0 }
+        Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new(), regions: 0, bytes: 0 }
     }
 }
 
@@ -45,7 +46,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
         args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
     let mut ceiling = ReadCeiling::new(forward.isa());
     let mut reads = Vec::new();
-    let mut before = read_weights(&mut ceiling, &mut reader, forward.weights());
+    let mut before = 0.0;
     for repeat in 0..=bench.repeats {
         for row in &mut rows {
             let regions = forward.pool().regions();
@@ -54,20 +55,20 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             row.regions = forward.pool().regions() - regions;
-            let after = read_weights(&mut ceiling, &mut reader, forward.weights());
-            let read = before.max(after);
+            row.bytes = step_bytes(bench, &forward, row.batch.rows(), args.context);
+            let after = read_weights(&mut ceiling, &mut reader, &forward);
+            let read = after.max(before);
             before = after;
             // The first pass warms caches and page tables.
             if repeat > 0 {
-                let bytes = step_bytes(bench, row.batch.rows(), args.context);
                 row.seconds.push(seconds);
-                row.shares.push(bytes as f64 / seconds / 1e9 / read);
+                row.shares.push(row.bytes as f64 / seconds / 1e9 / read);
                 reads.push(read);
             }
         }
     }
     let barrier_us = barrier::median_us(forward.pool_mut());
-    let rows = rows.iter().map(|row| report(row, bench, args.context, barrier_us)).collect();
+    let rows = rows.iter().map(|row| report(row, args.context, barrier_us)).collect();
     let ranked = ceiling.ranked();
     let by_kernel = ranked.iter().map(|&(name, rate)| (name.into(), json!(rate)));
     let mut report = bench.report(&forward);
@@ -87,21 +88,22 @@ pub fn fill_kv(forward: &mut CpuForward) {
     }
 }
 
-/// GB/s of the fastest read of what a step reads of the weights.
-fn read_weights(ceiling: &mut ReadCeiling, reader: &mut Pool, weights: &Weights) -> f64 {
-    let pieces: Vec<&[u8]> = streamed(weights).map(|tensor| tensor.bytes()).collect();
+/// GB/s of the fastest read of what the last step read of the weights.
+fn read_weights(ceiling: &mut ReadCeiling, reader: &mut Pool, forward: &CpuForward) -> f64 {
+    let pieces: Vec<&[u8]> =
+        forward.matrices_read().into_iter().map(|tensor| tensor.bytes()).collect();
     ceiling.measure(reader, &pieces)
 }
 
-/// Bytes that a step reads: weights, the embeddings of the new tokens, keys and values.
-fn step_bytes(bench: &BenchModel, batch: usize, context: usize) -> usize {
+/// Bytes that the last step read: weights, the embeddings of the new tokens, keys and values.
+fn step_bytes(bench: &BenchModel, forward: &CpuForward, batch: usize, context: usize) -> usize {
     let model = &bench.model;
-    let weights: usize = streamed(&model.weights).map(|tensor| tensor.bytes().len()).sum();
+    let weights: usize = forward.matrices_read().iter().map(|tensor| tensor.bytes().len()).sum();
     let embedding = model.weights.embed.row_len();
     weights + batch * (embedding + model.config.kv_read_bytes(context, bench.kv_dtype()))
 }
 
-fn report(row: &Row, bench: &BenchModel, context: usize, barrier_us: f64) -> Value {
+fn report(row: &Row, context: usize, barrier_us: f64) -> Value {
     let batch = row.batch.rows();
     let seconds = median(&row.seconds);
     let best = row.seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -110,7 +112,7 @@ fn report(row: &Row, bench: &BenchModel, context: usize, barrier_us: f64) -> Val
         "context": context,
         "step_us": {"median": seconds * 1e6, "best": best * 1e6},
         "tokens_per_s": batch as f64 / seconds,
-        "gb_per_s": step_bytes(bench, batch, context) as f64 / seconds / 1e9,
+        "gb_per_s": row.bytes as f64 / seconds / 1e9,
         "share_of_read_bandwidth": median(&row.shares),
         "regions": row.regions,
         "barrier_share": row.regions as f64 * barrier_us / (seconds * 1e6),

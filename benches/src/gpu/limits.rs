@@ -7,7 +7,7 @@ use trail_runtime::model::{Dtype, Model, Tensor};
 
 use super::values::{above_zero, at_least_one};
 use crate::kernels;
-use crate::model::{projections, streamed};
+use crate::model::streamed;
 
 /// Default MiB of the read ceiling.
 const READ_MIB: usize = 2048;
@@ -68,7 +68,7 @@ fn elements(tensor: &Tensor) -> f64 {
 /// Floating-point operations of a prefill: the layers' products for every token, the output
 /// projection for the last one, and causal attention.
 pub fn prefill_flops(model: &Model, tokens: usize) -> f64 {
-    let blocks: f64 = model.weights.layers.iter().flat_map(projections).map(elements).sum();
+    let blocks = model.layer_weights_per_token() as f64;
     let pairs = |window: &Option<usize>| {
         let window = window.map_or(tokens, |window| window.min(tokens));
         // Until the window is full, each row attends to one token more than the row before.

@@ -31,14 +31,15 @@ pub fn check(model: &Model, weights: &DeviceWeights) -> Result<usize, Box<dyn Er
     sample.rows(&model.weights.embed, weights.embed)?;
     sample.fragments(&model.weights.lm_head, weights.lm_head, &|row| row)?;
     for (layer, at) in model.weights.layers.iter().zip(&weights.layers) {
+        let mlp = layer.mlp.dense().ok_or("a mixture is not on the device")?;
         let matrices: [(&Tensor, DevicePtr<params::bf16>, Place); 7] = [
             (&layer.q, at.qkv, &paired),
             (&layer.k, at.qkv, &|row| paired(q + row)),
             (&layer.v, at.qkv, &|row| paired(q + kv + row)),
             (&layer.o, at.o, &|row| row),
-            (&layer.gate, at.gate_up, &gate),
-            (&layer.up, at.gate_up, &|row| gate(row) + 8),
-            (&layer.down, at.down, &|row| row),
+            (&mlp.gate, at.gate_up, &gate),
+            (&mlp.up, at.gate_up, &|row| gate(row) + 8),
+            (&mlp.down, at.down, &|row| row),
         ];
         for (tensor, at, place) in matrices {
             sample.fragments(tensor, at, place)?;

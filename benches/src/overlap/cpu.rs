@@ -7,7 +7,7 @@ use trail_runtime::engine::{EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
 use crate::decoding::{Decoding, StepShape};
-use crate::model::{BenchModel, streamed};
+use crate::model::BenchModel;
 
 /// Steps in one measurement: a pair of measurements is long beside the clock's resolution and short
 /// beside the drift.
@@ -28,7 +28,8 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
 fn row(args: &OverlapArgs, bench: &BenchModel, batch: usize) -> Result<Value, String> {
     let shape = StepShape { batch, context: args.context };
     let probe = bench.probe().map_err(|error| error.to_string())?;
-    let macs: usize = streamed(&bench.model.weights).map(|tensor| tensor.rows * tensor.cols).sum();
+    let lm_head = &bench.model.weights.lm_head;
+    let macs = bench.model.layer_weights_per_token() + lm_head.rows * lm_head.cols;
     let mac_share = probe.head.macs() as f64 / macs as f64;
     let vocab = bench.model.config.vocab_size;
     let build =

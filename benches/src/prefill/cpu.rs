@@ -15,7 +15,7 @@ use trail_runtime::model::{Model, Tensor};
 
 use super::PrefillArgs;
 use crate::ceilings;
-use crate::model::{BenchModel, projections, verify};
+use crate::model::{BenchModel, verify};
 
 /// Measures each prompt length of `args`, at most `longest` tokens.
 pub fn run(args: &PrefillArgs, bench: &BenchModel, longest: usize) -> Result<Value, Error> {
@@ -75,6 +75,6 @@ fn prompt(model: &Model, tokens: usize) -> Batch {
 /// Floating-point operations of the matrices: two for each weight and token.
 fn flops(model: &Model, tokens: usize) -> f64 {
     let size = |tensor: &Tensor| (tensor.rows * tensor.cols) as f64;
-    let blocks: f64 = model.weights.layers.iter().flat_map(projections).map(size).sum();
+    let blocks = model.layer_weights_per_token() as f64;
     2.0 * (blocks * tokens as f64 + size(&model.weights.lm_head))
 }

@@ -13,7 +13,6 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::output_file::{GENERATOR, generator};
 use trail_cli::{Error, OutputFile};
-use trail_runtime::engine::StepCost;
 
 use crate::model::BenchModel;
 use crate::report::{Column, Group};
@@ -48,7 +47,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
     let claim = |path: &PathBuf| OutputFile::claim(path.clone(), args.force);
     let out = args.out.as_ref().map(claim).transpose()?;
     let (observations, device) = sweep::run(bench)?;
-    let cost = fit::fit(&observations)
+    let cost = fit::fit(&observations, bench.model.config.mixture.as_ref())
         .ok_or_else(|| Error::failed("the steps' times do not grow with their work"))?;
     let residual = fit::residual(&cost, &observations);
     let points: Vec<Value> = observations
@@ -64,19 +63,18 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
         })
         .collect();
     if let Some(out) = &out {
-        let StepCost { fixed, decode_row, prefill_token, context_token } = cost;
         let file = json!({
-            "fixed": fixed,
-            "decode_row": decode_row,
-            "prefill_token": prefill_token,
-            "context_token": context_token,
             "unit": "ns",
             GENERATOR: generator("bench steps"),
             "model": bench.name,
             "device": device,
             "residual": residual,
         });
-        out.write(&format!("{file:#}\n"))?;
+        let mut coefficients = json!(cost);
+        if let (Some(all), Some(file)) = (coefficients.as_object_mut(), file.as_object()) {
+            all.extend(file.clone());
+        }
+        out.write(&format!("{coefficients:#}\n"))?;
     }
     Ok(json!({
         "model": bench.name,

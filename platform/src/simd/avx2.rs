@@ -175,6 +175,14 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn lookup(words: Avx2Words, table: [u8; 16]) -> Avx2Words {
+        avx2!({
+            let table = std::mem::transmute::<[u8; 16], __m128i>(table);
+            Avx2Words(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), words.0))
+        })
+    }
+
+    #[inline(always)]
     fn to_f32(words: Avx2Words) -> Self {
         Avx2(avx2!(_mm256_cvtepi32_ps(words.0)))
     }

@@ -175,6 +175,14 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn lookup(words: Avx512Words, table: [u8; 16]) -> Avx512Words {
+        avx512!({
+            let table = std::mem::transmute::<[u8; 16], __m128i>(table);
+            Avx512Words(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), words.0))
+        })
+    }
+
+    #[inline(always)]
     fn to_f32(words: Avx512Words) -> Self {
         Avx512(avx512!(_mm512_cvtepi32_ps(words.0)))
     }

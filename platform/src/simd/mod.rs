@@ -149,6 +149,8 @@ pub trait Simd: Copy {
     fn nibble_table(scale: Self, min: Self) -> Self::NibbleTable;
     /// `scale * (words & 15) + min`, rounded once where the CPU can.
     fn nibble_values(table: Self::NibbleTable, words: Self::Words) -> Self;
+    /// The byte of `table` with the index of each byte of `words`, which is below 16.
+    fn lookup(words: Self::Words, table: [u8; 16]) -> Self::Words;
     /// Signed integers as f32: exact up to 2^24.
     fn to_f32(words: Self::Words) -> Self;
     /// The sum of the lanes of each of four registers. The four trees are the same, so a sum does

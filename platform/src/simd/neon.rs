@@ -218,6 +218,17 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn lookup(words: NeonWords, table: [u8; 16]) -> NeonWords {
+        let of = |words| {
+            neon!({
+                let table = std::mem::transmute::<[u8; 16], uint8x16_t>(table);
+                vreinterpretq_u32_u8(vqtbl1q_u8(table, vreinterpretq_u8_u32(words)))
+            })
+        };
+        NeonWords(words.0.map(of))
+    }
+
+    #[inline(always)]
     fn to_f32(words: NeonWords) -> Self {
         Neon(neon!(both!(vcvtq_f32_s32, both!(vreinterpretq_s32_u32, words.0))))
     }

@@ -243,6 +243,13 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn lookup(words: PortableWords, table: [u8; 16]) -> PortableWords {
+        PortableWords(words.0.map(|word| {
+            u32::from_le_bytes(word.to_le_bytes().map(|byte| table[usize::from(byte & 15)]))
+        }))
+    }
+
+    #[inline(always)]
     fn to_f32(words: PortableWords) -> Self {
         let mut out = [0.0; LANES];
         for (out, word) in out.iter_mut().zip(words.0) {

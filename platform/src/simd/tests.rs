@@ -264,6 +264,14 @@ unsafe fn check_words<V: Simd>() {
             assert_eq!(out, 0.25 * f32::from(byte >> bits & 15) - 3.0);
         }
     }
+    let table: [u8; 16] = std::array::from_fn(|i| (37 * i + 5) as u8);
+    for bits in [0, 8, 24] {
+        // Every byte of a lane is looked up.
+        let found = V::lookup(V::shift_left(V::and(words, 15), bits), table);
+        check(V::and(V::shift_right(found, bits), 255), &|_, byte| {
+            table[byte as usize & 15].into()
+        });
+    }
     let lanes = 0b1010_0110_1100_1001;
     check(V::or_where(V::and(words, 15), lanes, 16), &|lane, byte| {
         byte & 15 | (lanes >> lane & 1) << 4

@@ -144,3 +144,18 @@ fn logarithmic_bins_grow_by_one_factor() {
         assert!((pair[1] - factor * pair[0]).abs() <= 1.0 + factor, "{widths:?}");
     }
 }
+
+#[test]
+fn what_lies_beyond_a_cut_counts_where_it_is() {
+    let bins = Bins::equal(8, 800);
+    assert_eq!((bins.left(501), bins.left(799)), (299.0, 1.0));
+    assert!([800, 2000].iter().all(|&generated| bins.left(generated).is_infinite()));
+    let mut q = [0.125; 8];
+    // 50 and 150 as they are, all others at the cut.
+    assert_eq!(bins.expected_until(&q, 240.0), (50.0 + 150.0 + 6.0 * 240.0) / 8.0);
+    assert_eq!(bins.expected_until(&q, f32::INFINITY), bins.expected(&q));
+    bins.cut(&mut q, 299.0);
+    assert_eq!(q, [0.125, 0.125, 0.75, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    bins.cut(&mut q, f32::INFINITY);
+    assert_eq!(q[2], 0.75);
+}

@@ -26,7 +26,7 @@ const QUOTE_CHARS: usize = 64;
 pub(crate) struct Reader<'a> {
     name: &'a str,
     tensors: SafeTensors<'a>,
-    /// 1 or 2.
+    /// 1 to 3.
     version: u32,
     /// The keys that were not read yet.
     metadata: BTreeMap<String, String>,
@@ -56,11 +56,11 @@ impl<'a> Reader<'a> {
         let metadata = metadata.into_iter().collect();
         let mut reader = Reader { name, tensors, version: 0, metadata };
         reader.take("format", &format!("{format:?}"), |text| (text == format).then_some(()))?;
-        reader.version = reader.integer("version", 1..=2)?;
+        reader.version = reader.integer("version", 1..=3)?;
         Ok(reader)
     }
 
-    /// The bins: in version 1 equal ones, `bins` over `max_tokens`; in version 2 those between the
+    /// The bins: in version 1 equal ones, `bins` over `max_tokens`; in later ones those between the
     /// `edges`, which the other two keys only repeat.
     pub(crate) fn bins(&mut self) -> Result<Bins, Error> {
         let bins = match self.version {

@@ -96,10 +96,37 @@ fn bf16_weights_are_those_of_the_head() {
     let probabilities = |probe: &Probe| {
         let mut out = [0.0; 2];
         let partials = crate::Partials::new(&probe.head, 1);
-        probe.head.forward(&[0.3, -1.0, 0.7, 2.0, 0.1], 1, &partials, &mut out);
+        let rows = crate::Rows::of(&[0.3, -1.0, 0.7, 2.0, 0.1]);
+        probe.head.forward(rows, 1, &partials, &mut out);
         out
     };
     assert_eq!(probabilities(&narrow), probabilities(&exact));
+}
+
+#[test]
+fn the_inputs_beside_the_activation_survive_the_file() {
+    for (inputs, kind) in Inputs::ALL.into_iter().zip([HeadKind::ALL, HeadKind::ALL].concat()) {
+        let weights = Weights { kind, ..weights().with_random(inputs, 2) };
+        let probe = Probe::new(weights, probe().bins, probe().layers);
+        let bytes = probe.to_bytes(Storage::F32);
+        let read = Probe::from_bytes(&bytes, "f").unwrap();
+        assert_same(&read, &probe);
+        assert_eq!((read.weights.inputs(), read.head.inputs()), (inputs, inputs));
+        // A reader of version 2 alone would take the wrong function for the whole.
+        let version = if inputs == Inputs::default() { "\"2\"" } else { "\"3\"" };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        assert!(text.contains(&format!("\"version\":{version}")), "{inputs}");
+    }
+    let prompt = ("prompt.mean.weight", &[3_usize, 5][..], &[0.5_f32; 15][..]);
+    let of = |more: &Tensors| error(&file_with(&[&WHOLE, more].concat(), &FIRST, &[]));
+    assert_eq!(
+        of(&[prompt]),
+        "f: prompt.length.weight: expected a tensor of this name, found none"
+    );
+    assert_eq!(
+        of(&[("age.bias", &[3], &[0.5; 3])]),
+        "f: age.bias: expected F32 or BF16 [5, 3], found F32 [3]"
+    );
 }
 
 #[test]
@@ -170,8 +197,8 @@ fn edges_and_model_are_checked() {
     let read = Probe::from_bytes(&with(&[("edges", "0,1.5,20"), ("model", &model)]), "f").unwrap();
     assert_eq!(read.model, Some(model));
     assert_eq!(
-        error(&with(&[("version", "3")])),
-        "f: metadata version: expected an integer from 1 to 2, found \"3\""
+        error(&with(&[("version", "4")])),
+        "f: metadata version: expected an integer from 1 to 3, found \"4\""
     );
 }
 

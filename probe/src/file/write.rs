@@ -24,6 +24,8 @@ pub enum Storage {
 pub(crate) struct Common<'a> {
     /// `trail-probe` or `trail-prompt-predictor`.
     pub(crate) format: &'a str,
+    /// Version of the format.
+    pub(crate) version: u32,
     /// `None` for a predictor without bins.
     pub(crate) bins: Option<Bins>,
     /// Fingerprint of the model.
@@ -32,7 +34,7 @@ pub(crate) struct Common<'a> {
     pub(crate) record: &'a BTreeMap<String, String>,
 }
 
-/// A file of version 2 with the metadata of `common`, `own` metadata of the format, and `tensors`
+/// A file with the metadata of `common`, `own` metadata of the format, and `tensors`
 /// (name, shape, values). Panics if the fingerprint is too long.
 pub(crate) fn serialize(
     common: Common<'_>,
@@ -40,13 +42,13 @@ pub(crate) fn serialize(
     tensors: &[(&str, &[usize], &[f32])],
     storage: Storage,
 ) -> Vec<u8> {
-    let Common { format, bins, model, record } = common;
+    let Common { format, version, bins, model, record } = common;
     let is_short = model.is_none_or(|model| model.chars().count() <= MODEL_CHARS);
     assert!(is_short, "a fingerprint of over {MODEL_CHARS} characters");
     let mut metadata: HashMap<String, String> = record.clone().into_iter().collect();
     let mut set = |key: &str, value: String| _ = metadata.insert(key.to_owned(), value);
     set("format", format.to_owned());
-    set("version", "2".to_owned());
+    set("version", version.to_string());
     if let Some(bins) = bins {
         let edges: Vec<String> = bins.edges().iter().map(f64::to_string).collect();
         set("edges", edges.join(","));

@@ -1,6 +1,7 @@
 //! The head against its reference, and against itself with rows and tasks split differently.
 
 use super::*;
+use crate::inputs::Beside;
 use crate::reference;
 use trail_platform::Rng;
 
@@ -50,8 +51,49 @@ fn poisoned(head: &Head, rows: usize) -> Partials {
 }
 
 fn forward(head: &Head, activations: &[f32], rows: usize) -> Vec<f32> {
+    forward_from(head, activations, rows, 0)
+}
+
+/// Prompts of the rows of a pass, which take turns.
+const PROMPTS: usize = 3;
+
+/// Tokens of prompt number `at`.
+fn prompt_tokens(at: usize) -> u32 {
+    [1, 77, 4096][at]
+}
+
+/// Output tokens of row number `row`: every class of age.
+fn generated(row: usize) -> u32 {
+    [0, 3, 16, 20, 1000, 1][row % 6]
+}
+
+fn mean_of_prompt(d: usize, at: usize) -> Vec<f32> {
+    activations(1, d, 1000 + at as u64)
+}
+
+/// The shares of all prompts.
+fn prompts(head: &Head) -> Vec<PromptSums> {
+    let of = |at| {
+        let mut sums = head.prompt_sums();
+        sums.0.fill(Line([f32::NAN; LANES]));
+        let partials = poisoned(head, 1);
+        head.read_prompt(&mean_of_prompt(head.d(), at), prompt_tokens(at), &partials, &mut sums);
+        sums
+    };
+    (0..PROMPTS).map(of).collect()
+}
+
+/// What row number `row` holds beside its activation.
+fn beside(prompts: &[PromptSums], row: usize) -> Beside<'_> {
+    Beside { generated: generated(row), prompt: prompts.get(row % PROMPTS) }
+}
+
+/// The pass of `rows` rows of a batch, from row `first` on.
+fn forward_from(head: &Head, activations: &[f32], rows: usize, first: usize) -> Vec<f32> {
     let mut out = vec![f32::NAN; rows * head.bins()];
-    head.forward(activations, rows, &poisoned(head, rows), &mut out);
+    let prompts = prompts(head);
+    let of = Rows { activations, beside: &|row| beside(&prompts, first + row) };
+    head.forward(of, rows, &poisoned(head, rows), &mut out);
     out
 }
 
@@ -59,8 +101,11 @@ fn forward(head: &Head, activations: &[f32], rows: usize) -> Vec<f32> {
 fn for_each_head(mut body: impl FnMut(&Head, &Weights, u64)) {
     for (isa, dtype) in Isa::available().flat_map(|isa| HeadDtype::ALL.map(|dtype| (isa, dtype))) {
         for (seed, (d, hidden, bins)) in (1..).zip(SHAPES.iter().copied()) {
-            let weights = Weights::random(d, hidden, bins, seed);
+            // Every set of inputs with some of the shapes.
+            let inputs = Inputs::ALL[seed as usize % 4];
+            let weights = Weights::random(d, hidden, bins, seed).with_random(inputs, seed);
             let head = Head::with_dtype(&weights, dtype).with_isa(isa).unwrap();
+            assert_eq!(head.inputs(), inputs);
             body(&head, &dtype.round(&weights), seed);
         }
     }
@@ -74,7 +119,13 @@ fn agrees_with_the_reference_within_the_derived_tolerance() {
             let out = forward(head, &activations, rows);
             // Every row of a small batch, and of a large one a sample that walks through the tiles.
             for row in (0..rows).step_by(1 + rows / 13) {
-                let exact = reference::forward(weights, &activations[row * head.d()..][..head.d()]);
+                let mean = mean_of_prompt(head.d(), row % PROMPTS);
+                let inputs = reference::Row {
+                    activation: &activations[row * head.d()..][..head.d()],
+                    generated: generated(row),
+                    prompt: Some((&mean, prompt_tokens(row % PROMPTS))),
+                };
+                let exact = reference::forward(weights, inputs);
                 let found = &out[row * head.bins()..][..head.bins()];
                 for (bin, &found) in found.iter().enumerate() {
                     let (p, tolerance) = (exact.probabilities[bin], exact.tolerances[bin]);
@@ -93,7 +144,9 @@ fn agrees_with_the_reference_within_the_derived_tolerance() {
 #[test]
 fn the_tolerance_is_not_slack() {
     let weights = Weights::random(256, 512, 10, 1);
-    let exact = reference::forward(&weights, &activations(1, 256, 1));
+    let activation = activations(1, 256, 1);
+    let row = reference::Row { activation: &activation, generated: 0, prompt: None };
+    let exact = reference::forward(&weights, row);
     let mut bins = exact.tolerances.iter().zip(&exact.probabilities);
     assert!(bins.all(|(tolerance, p)| *tolerance < 0.005 * p), "{exact:?}");
 }
@@ -105,7 +158,8 @@ fn a_row_has_the_same_bits_in_every_batch() {
         let all = forward(head, &activations, MAX_ROWS);
         for &rows in ROWS {
             for first in [0, MAX_ROWS - rows] {
-                let part = forward(head, &activations[first * head.d()..][..rows * head.d()], rows);
+                let part = &activations[first * head.d()..][..rows * head.d()];
+                let part = forward_from(head, part, rows, first);
                 assert_eq!(part, all[first * head.bins()..][..rows * head.bins()]);
             }
         }
@@ -121,8 +175,10 @@ fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
         let partials = poisoned(head, rows);
         let mut order: Vec<usize> = (0..head.tasks(rows)).collect();
         order.sort_by_cached_key(|_| rng.signed().to_bits());
+        let prompts = prompts(head);
+        let of = Rows { activations: &activations, beside: &|row| beside(&prompts, row) };
         for task in order {
-            head.run_task(task, &activations, rows, &partials);
+            head.run_task(task, of, rows, &partials);
         }
         let mut out = vec![f32::NAN; rows * head.bins()];
         let half = MAX_ROWS / 2;
@@ -137,16 +193,17 @@ fn the_order_of_tasks_and_the_split_of_rows_leave_no_trace() {
 #[test]
 fn threads_sharing_the_tasks_leave_no_trace() {
     let (d, hidden, bins) = SHAPES[SHAPES.len() - 1];
-    let weights = Weights::random(d, hidden, bins, 9);
+    let weights = Weights::random(d, hidden, bins, 9).with_random(Inputs::ALL[3], 9);
     let head = Head::new(&weights);
     let activations = activations(MAX_ROWS, d, 9);
-    let partials = poisoned(&head, MAX_ROWS);
+    let (partials, prompts) = (poisoned(&head, MAX_ROWS), prompts(&head));
+    let of = Rows { activations: &activations, beside: &|row| beside(&prompts, row) };
     std::thread::scope(|scope| {
         for thread in 0..3 {
-            let (head, activations, partials) = (&head, &activations, &partials);
+            let (head, partials) = (&head, &partials);
             scope.spawn(move || {
                 for task in (thread..head.tasks(MAX_ROWS)).step_by(3) {
-                    head.run_task(task, activations, MAX_ROWS, partials);
+                    head.run_task(task, of, MAX_ROWS, partials);
                 }
             });
         }
@@ -183,7 +240,7 @@ fn a_logit_has_the_same_bits_whatever_the_number_of_bins() {
         let head = Head::new(&narrow).with_isa(isa).unwrap();
         let partials = poisoned(&head, 13);
         let of = |task: usize| {
-            head.run_task(task, &activations, 13, &partials);
+            head.run_task(task, Rows::of(&activations), 13, &partials);
             let region = partials.region(task);
             let rows = floats(&region.logits).chunks_exact(bins.next_multiple_of(LANES));
             rows.flat_map(|row| &row[..10]).map(|logit| logit.to_bits()).collect()

@@ -80,7 +80,7 @@ impl Predictor {
         let views: Vec<(&str, &[usize], &[f32])> =
             tensors.iter().map(|(name, shape, values)| (&**name, &**shape, &**values)).collect();
         let (model, record) = (self.model.as_deref(), &self.record);
-        serialize(Common { format: FORMAT, bins, model, record }, &own, &views, storage)
+        serialize(Common { format: FORMAT, version: 2, bins, model, record }, &own, &views, storage)
     }
 }
 

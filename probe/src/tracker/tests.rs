@@ -117,3 +117,17 @@ fn a_raw_estimate_is_that_of_the_head_alone() {
     }
     assert_eq!(tracker.surprises(), 0);
 }
+
+#[test]
+fn an_estimate_of_a_survival_head_ends_where_answers_are_cut() {
+    let bins = Bins::equal(4, 400);
+    let mut tracker = Tracker::new(Filter::Survival(Smoother::new(bins)), 1);
+    let q = [0.0, 0.25, 0.25, 0.5];
+    let at = |tracker: &mut Tracker, generated| tracker.observe(0, 0, generated, &q).unwrap();
+    assert_eq!(at(&mut tracker, 0).remaining, 0.25 * (150.0 + 250.0) + 0.5 * 350.0);
+    let late = at(&mut tracker, 200);
+    assert_eq!(late.remaining, 0.25 * 150.0 + 0.75 * 200.0);
+    assert_eq!(late.quantiles[1..], [200.0, 200.0]);
+    // Older than every answer of the training: as the head says.
+    assert_eq!(at(&mut tracker, 400).remaining, 275.0);
+}

@@ -4,8 +4,9 @@ use std::fmt;
 
 use ndarray::ArrayViewMut2;
 use trail_platform::rng::mix;
+use trail_probe::{AGES, Inputs, age_class};
 
-use crate::shard::Shard;
+use crate::shard::{Row, Shard};
 
 /// One of so many requests is kept for validation.
 const VALIDATION: u64 = 8;
@@ -26,10 +27,17 @@ pub struct Example {
     pub shard: u32,
     /// Place of the input in the shard.
     pub place: Place,
-    /// Output tokens that remain.
+    /// Output tokens fed so far; 0 for a prompt.
+    pub generated: u32,
+    /// Output tokens that remain; of an answer that was cut, at least.
     pub remaining: u32,
+    /// True if the answer was cut.
+    pub is_cut: bool,
     /// Steps of the answer that it represents: more than one where rows were left out.
     pub weight: f32,
+    /// Share of its answer: the steps that it represents by their age, so that each doubling of
+    /// the age counts the same. Those of an answer's rows add to 1.
+    pub share: f32,
 }
 
 /// Shards that cannot be trained on: one line.
@@ -44,11 +52,14 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// The examples of some shards, whose inputs are the outputs of some layers, one after another.
+/// The examples of some shards. An input is the outputs of some layers side by side, then what
+/// [`Inputs`] names: the same of the mean over the prompt and the logarithm of its length, and the
+/// class of age as five numbers of which one is 1.
 #[derive(Clone)]
 pub struct Dataset<'a> {
     shards: &'a [Shard],
     layers: Vec<usize>,
+    inputs: Inputs,
     width: usize,
     /// Examples of the requests that are trained on.
     pub training: Vec<Example>,
@@ -62,13 +73,14 @@ pub fn is_validation(index: u32, seed: u64) -> bool {
 }
 
 impl<'a> Dataset<'a> {
-    /// The examples of `shards`, split by request: the same split for the same `seed`. Fails if a
+    /// The examples of `shards` with activations alone, split by request: the same split for the same `seed`. Fails if a
     /// shard lacks a layer or has values that are not finite, or if there is nothing to train on.
     pub fn new(shards: &'a [Shard], layers: &[usize], seed: u64) -> Result<Dataset<'a>, DataError> {
         let width = shards.first().map_or(0, Shard::hidden);
         let mut data = Dataset {
             shards,
             layers: layers.to_vec(),
+            inputs: Inputs::default(),
             width,
             training: Vec::new(),
             validation: Vec::new(),
@@ -87,23 +99,75 @@ impl<'a> Dataset<'a> {
         }
     }
 
+    /// The same examples with these inputs.
+    pub fn with_inputs(self, inputs: Inputs) -> Dataset<'a> {
+        Dataset { inputs, ..self }
+    }
+
+    /// What an input holds beside the activation.
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
+    }
+
+    /// Width of an activation: of all layers together.
+    pub fn activation_width(&self) -> usize {
+        self.width * self.layers.len()
+    }
+
     /// Width of an input.
     pub fn d(&self) -> usize {
-        self.width * self.layers.len()
+        let prompt = if self.inputs.prompt { self.activation_width() + 1 } else { 0 };
+        let age = if self.inputs.age { AGES } else { 0 };
+        self.activation_width() + prompt + age
     }
 
     /// Writes the inputs of `examples` to the rows of `out` `[examples, d]`.
     pub fn gather(&self, examples: &[Example], out: &mut ArrayViewMut2<'_, f32>) {
         for (example, mut row) in examples.iter().zip(out.rows_mut()) {
             let row = row.as_slice_mut().expect("rows in standard order");
-            let shard = &self.shards[example.shard as usize];
-            for (&layer, out) in self.layers.iter().zip(row.chunks_exact_mut(self.width)) {
-                match example.place {
-                    Place::Row(row) => shard.activation(layer, row as usize, out),
-                    Place::Prompt(request) => shard.mean(layer, request as usize, out),
-                }
+            let (activation, mut rest) = row.split_at_mut(self.activation_width());
+            self.activation(example, activation);
+            if self.inputs.prompt {
+                let (mean, after) = rest.split_at_mut(self.activation_width());
+                let request = self.request(example);
+                self.activation(&Example { place: Place::Prompt(request), ..*example }, mean);
+                after[0] = (self.prompt_tokens(example) as f32).ln();
+                rest = &mut after[1..];
+            }
+            rest.fill(0.0);
+            rest.iter_mut().skip(age_class(example.generated)).take(1).for_each(|of| *of = 1.0);
+        }
+    }
+
+    /// Writes the activation of `example` to `out`.
+    pub fn activation(&self, example: &Example, out: &mut [f32]) {
+        let shard = &self.shards[example.shard as usize];
+        for (&layer, out) in self.layers.iter().zip(out.chunks_exact_mut(self.width)) {
+            match example.place {
+                Place::Row(row) => shard.activation(layer, row as usize, out),
+                Place::Prompt(request) => shard.mean(layer, request as usize, out),
             }
         }
+    }
+
+    /// Answers that are trained on.
+    pub fn training_answers(&self) -> usize {
+        let is_prompt = |of: &&Example| matches!(of.place, Place::Prompt(_));
+        self.training.iter().filter(is_prompt).count()
+    }
+
+    /// The request of `example`, by its place in the shard.
+    pub fn request(&self, example: &Example) -> u32 {
+        match example.place {
+            Place::Prompt(request) => request,
+            Place::Row(row) => self.shards[example.shard as usize].rows()[row as usize].request,
+        }
+    }
+
+    /// Prompt tokens of the request of `example`, at least 1.
+    pub fn prompt_tokens(&self, example: &Example) -> u32 {
+        let answers = self.shards[example.shard as usize].answers();
+        answers[self.request(example) as usize].prompt.len().max(1) as u32
     }
 
     fn check(&self, shard: &Shard) -> Result<(), DataError> {
@@ -132,28 +196,44 @@ impl<'a> Dataset<'a> {
     }
 
     fn add(&mut self, place: u32, shard: &Shard, seed: u64) {
-        let mut rows = vec![0_u32; shard.answers().len()];
-        shard.rows().iter().for_each(|row| rows[row.request as usize] += 1);
-        let mut push = |request: u32, in_shard: Place, remaining: u32, weight: f32| {
-            let example = Example { shard: place, place: in_shard, remaining, weight };
-            match is_validation(shard.answers()[request as usize].index, seed) {
+        let mut push = |request: u32, in_shard: Place, generated: u32, weight: f32, share: f32| {
+            let answer = &shard.answers()[request as usize];
+            let example = Example {
+                shard: place,
+                place: in_shard,
+                generated,
+                remaining: answer.remaining(generated),
+                is_cut: !answer.stopped,
+                weight,
+                share,
+            };
+            match is_validation(answer.index, seed) {
                 true => self.validation.push(example),
                 false => self.training.push(example),
             }
         };
-        for (request, answer) in (0..).zip(shard.answers()) {
-            push(request, Place::Prompt(request), answer.remaining(0), 1.0);
+        for request in 0..shard.answers().len() as u32 {
+            push(request, Place::Prompt(request), 0, 1.0, 1.0);
         }
-        for (at, row) in (0..).zip(shard.rows()) {
-            let answer = &shard.answers()[row.request as usize];
-            let fed = answer.tokens.len() as f32 - 1.0;
-            let weight = fed / rows[row.request as usize] as f32;
-            push(row.request, Place::Row(at), answer.remaining(row.generated), weight);
+        let mut at = 0;
+        for rows in shard.rows().chunk_by(|a, b| a.request == b.request) {
+            let fed = shard.answers()[rows[0].request as usize].tokens.len() as u32 - 1;
+            let steps = steps(rows, fed);
+            let by_age =
+                || steps.iter().zip(rows).map(|(of, row)| of / (row.generated as f32).sqrt());
+            let sum: f32 = by_age().sum();
+            for ((row, &weight), share) in rows.iter().zip(&steps).zip(by_age()) {
+                push(row.request, Place::Row(at), row.generated, weight, share / sum);
+                at += 1;
+            }
         }
     }
+}
 
-    /// The shards.
-    pub fn shards(&self) -> &'a [Shard] {
-        self.shards
-    }
+/// The steps, of `fed`, that each of the `rows` of an answer represents: those that are nearest.
+fn steps(rows: &[Row], fed: u32) -> Vec<f32> {
+    let middle = |pair: &[Row]| 0.5 * (pair[0].generated + pair[1].generated) as f32;
+    let inner = rows.windows(2).map(middle);
+    let edges: Vec<f32> = [0.5].into_iter().chain(inner).chain([fed as f32 + 0.5]).collect();
+    edges.windows(2).map(|edge| edge[1] - edge[0]).collect()
 }

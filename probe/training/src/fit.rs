@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ndarray::Array2;
 use trail_probe::token_filter::{Fit, TokenFilter};
-use trail_probe::{AGES, Bins, Lengths, Partials, Probe, age_class};
+use trail_probe::{AGES, Bins, Lengths, Probe, age_class};
 
-use crate::dataset::{Dataset, Place};
+use crate::dataset::{Dataset, Example, Place};
+use crate::inference::Inference;
 
 /// Exponents of evidence that are tried for each class of age.
 const EXPONENTS: [f32; 12] = [0.0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0];
@@ -30,9 +30,6 @@ pub struct Observed {
     weight: f64,
 }
 
-/// Rows of a pass of the probe's MLP.
-const PASS_ROWS: usize = 96;
-
 /// The fit of `probe` to the answers of `data`, whose inputs are of the probe's layer: lengths of
 /// those that are trained on, and what was `observed` of the others.
 pub fn fit_probe(probe: &Probe, data: &Dataset<'_>, observed: &[Observed]) -> Fit {
@@ -45,35 +42,30 @@ pub fn fit_probe(probe: &Probe, data: &Dataset<'_>, observed: &[Observed]) -> Fi
 
 /// Distributions that `probe` gives for the validation's answers.
 pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
-    let partials = Partials::new(&probe.head, PASS_ROWS);
-    let mut answers: BTreeMap<(u32, u32), Observed> = BTreeMap::new();
-    // Of each shard the prompts come first.
-    for examples in data.validation.chunks(PASS_ROWS) {
-        let mut inputs = Array2::zeros((examples.len(), data.d()));
-        data.gather(examples, &mut inputs.view_mut());
-        let inputs = inputs.as_slice().expect("in standard order");
-        let mut out = vec![0.0; examples.len() * probe.head.bins()];
-        probe.head.forward(inputs, examples.len(), &partials, &mut out);
-        for (of, p) in examples.iter().zip(out.chunks_exact(probe.head.bins())) {
-            let shard = &data.shards()[of.shard as usize];
-            let (request, generated) = match of.place {
-                Place::Prompt(request) => (request, 0),
-                Place::Row(row) => {
-                    let row = shard.rows()[row as usize];
-                    (row.request, row.generated)
-                }
-            };
-            let answer = answers.entry((of.shard, request)).or_insert_with(|| Observed {
-                prompt_tokens: shard.answers()[request as usize].prompt.len() as u32,
-                tokens: of.remaining + generated,
-                steps: Vec::new(),
-                weight: 1.0,
-            });
-            answer.weight = of.weight.into();
-            answer.steps.push((generated, p.to_vec()));
-        }
+    let mut answers: BTreeMap<(u32, u32), Vec<&Example>> = BTreeMap::new();
+    for of in &data.validation {
+        answers.entry((of.shard, data.request(of))).or_default().push(of);
     }
-    answers.into_values().collect()
+    let mut inference = Inference::new(&probe.head);
+    let of_answer = |mut examples: Vec<&Example>| {
+        examples.sort_by_key(|of| of.generated);
+        let width = data.activation_width();
+        let mut activations = vec![0.0; examples.len() * width];
+        for (of, out) in examples.iter().zip(activations.chunks_exact_mut(width)) {
+            data.activation(of, out);
+        }
+        let generated: Vec<u32> = examples.iter().map(|of| of.generated).collect();
+        let (prompt, last) = (examples[0], examples[examples.len() - 1]);
+        let prompt_tokens = data.prompt_tokens(prompt);
+        let p = inference.of_answer(prompt_tokens, &generated, &activations);
+        Observed {
+            prompt_tokens,
+            tokens: prompt.remaining,
+            steps: generated.into_iter().zip(p).collect(),
+            weight: last.weight.into(),
+        }
+    };
+    answers.into_values().map(of_answer).collect()
 }
 
 /// Fits to answers of these `lengths`, where answers that were cut count as the longest, and to

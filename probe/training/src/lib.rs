@@ -12,6 +12,7 @@
 pub mod dataset;
 pub mod evaluation;
 pub mod fit;
+pub mod inference;
 pub mod mlp;
 pub mod objective;
 pub mod predictor;

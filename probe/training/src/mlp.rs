@@ -11,7 +11,7 @@ use std::ops::Range;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, Zip};
 use trail_platform::Rng;
-use trail_probe::Weights;
+use trail_probe::{AGES, HeadKind, Inputs, PromptWeights, Weights};
 
 /// Decay of the running mean of gradients, and of their squares.
 const BETA: (f32, f32) = (0.9, 0.999);
@@ -64,6 +64,8 @@ pub struct Labelled<'a> {
     pub inputs: ArrayView2<'a, f32>,
     /// Bin of each row.
     pub bins: &'a [usize],
+    /// Rows whose bin is only the least one that it may be.
+    pub censored: &'a [bool],
     /// Weight of each row's loss.
     pub weights: &'a [f32],
     /// Factors of the hidden units `[rows, hidden]`, 0 for those that are left out.
@@ -152,12 +154,38 @@ impl Mlp {
         layers
     }
 
-    /// The same as the probe's weights. Panics unless there is one hidden layer.
-    pub fn folded(&self, mean: &[f32], scale: &[f32]) -> Weights {
+    /// The same as the weights of a probe of activations `width` wide, whose inputs are those of
+    /// [`Dataset`](crate::Dataset). Panics unless there is one hidden layer.
+    pub fn folded(
+        &self,
+        mean: &[f32],
+        scale: &[f32],
+        width: usize,
+        inputs: Inputs,
+        kind: HeadKind,
+    ) -> Weights {
         let MlpShape { d, hidden, outputs, .. } = self.shape;
         let layers = self.folded_layers(mean, scale).try_into().expect("one hidden layer");
-        let [[hidden_weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
-        Weights { d, hidden, bins: outputs, hidden_weight, hidden_bias, output_weight, output_bias }
+        let [[weight, hidden_bias], [output_weight, output_bias]]: [_; 2] = layers;
+        let columns = |columns: Range<usize>| -> Vec<f32> {
+            weight.chunks_exact(d).flat_map(|row| &row[columns.clone()]).copied().collect()
+        };
+        let ages = if inputs.age { d - AGES..d } else { d..d };
+        Weights {
+            d: width,
+            hidden,
+            bins: outputs,
+            hidden_weight: columns(0..width),
+            hidden_bias,
+            output_weight,
+            output_bias,
+            kind,
+            prompt: inputs.prompt.then(|| PromptWeights {
+                mean_weight: columns(width..2 * width),
+                length_weight: columns(2 * width..2 * width + 1),
+            }),
+            age_bias: ages.flat_map(|age| columns(age..age + 1)).collect(),
+        }
     }
 
     /// One step of AdamW on the mean of the rows' weighted cross-entropies, which is returned.
@@ -213,9 +241,18 @@ impl Mlp {
         let mut loss = 0.0;
         let mut slopes = log_p.mapv(f32::exp);
         for (i, (&bin, &weight)) in rows.bins.iter().zip(rows.weights).enumerate() {
-            loss -= f64::from(log_p[[i, bin]] * weight * share);
-            slopes[[i, bin]] -= 1.0;
-            slopes.row_mut(i).mapv_inplace(|d| d * weight * share);
+            // The likelihood is the mass of the bins that it may be; each has its share of it.
+            let end = if rows.censored[i] { log_p.ncols() } else { bin + 1 };
+            let mut slopes = slopes.row_mut(i);
+            let slopes = slopes.as_slice_mut().expect("rows in standard order");
+            let mass = slopes[bin..end].iter().sum::<f32>().max(f32::MIN_POSITIVE);
+            let log_mass = if end == bin + 1 { log_p[[i, bin]] } else { mass.ln() };
+            loss -= f64::from(log_mass * weight * share);
+            match end == bin + 1 {
+                true => slopes[bin] -= 1.0,
+                false => slopes[bin..end].iter_mut().for_each(|p| *p -= *p / mass),
+            }
+            slopes.iter_mut().for_each(|slope| *slope *= weight * share);
         }
         outputs.push(slopes);
         self.backward(rows.inputs, outputs, rows.keep);

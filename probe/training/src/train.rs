@@ -6,7 +6,7 @@
 use ndarray::Array2;
 use trail_platform::Rng;
 use trail_platform::rng::mix;
-use trail_probe::{Bins, Weights};
+use trail_probe::{Bins, HeadKind, Weights};
 
 use crate::dataset::{Dataset, Example, Place};
 use crate::mlp::{Labelled, Mlp, MlpShape};
@@ -22,6 +22,8 @@ const VALIDATION_ROWS: usize = 1024;
 pub struct Recipe {
     /// Bins of remaining tokens.
     pub bins: Bins,
+    /// What the outputs say: of a survival head, answers that were cut teach only that they go on.
+    pub kind: HeadKind,
     /// Hidden units.
     pub hidden: usize,
     /// Passes over the examples.
@@ -37,6 +39,9 @@ pub struct Recipe {
     /// Share of the inputs, and of the hidden units, that a step leaves out at random: rows of one
     /// answer say much the same, and an MLP learns answers by heart.
     pub dropout: [f32; 2],
+    /// What has equal shares of the loss of rows: answers, or else their steps. By steps long
+    /// answers outweigh the short ones that the scheduler must find.
+    pub by_answer: bool,
     /// Share of the loss that prompts have, beside the rows of their answers.
     pub prompt_share: f64,
     /// Epochs without a better validation loss after which the training ends.
@@ -50,6 +55,7 @@ impl Recipe {
     pub fn paper() -> Recipe {
         Recipe {
             bins: Bins::default(),
+            kind: HeadKind::Bins,
             hidden: trail_probe::weights::HIDDEN,
             epochs: 30,
             batch: 32,
@@ -57,6 +63,7 @@ impl Recipe {
             weight_decay: 0.01,
             standardize: false,
             dropout: [0.0; 2],
+            by_answer: false,
             prompt_share: 0.05,
             patience: 30,
             seed: 1,
@@ -72,6 +79,7 @@ impl Default for Recipe {
             rate: 1e-3,
             standardize: true,
             dropout: [0.3, 0.5],
+            by_answer: true,
             patience: 4,
             ..Recipe::paper()
         }
@@ -85,9 +93,9 @@ pub struct Epoch {
     pub number: u32,
     /// Mean cross-entropy over the training examples, while the weights changed.
     pub training_loss: f64,
-    /// Mean cross-entropy over the steps of the validation's answers.
+    /// Mean cross-entropy over the validation's answers, weighted as in the training.
     pub loss: f64,
-    /// Mean absolute error of the expected remaining tokens over the same steps, tokens.
+    /// Mean absolute error of the expected remaining tokens over the steps of these answers, tokens.
     pub mae: f64,
     /// Share of these steps whose likeliest bin is the true one.
     pub accuracy: f64,
@@ -129,6 +137,11 @@ impl<'a> Trainer<'a> {
         &self.epochs
     }
 
+    /// The settings.
+    pub fn recipe(&self) -> Recipe {
+        self.recipe
+    }
+
     /// The examples.
     pub fn data(&self) -> &Dataset<'a> {
         &self.data
@@ -153,7 +166,9 @@ impl<'a> Trainer<'a> {
 
     /// The weights of the best epoch, for activations as they are.
     pub fn weights(&self) -> Weights {
-        Mlp::with(self.mlp.shape(), self.best.clone()).folded(&self.mean, &self.scale)
+        let mlp = Mlp::with(self.mlp.shape(), self.best.clone());
+        let (width, inputs) = (self.data.activation_width(), self.data.inputs());
+        mlp.folded(&self.mean, &self.scale, width, inputs, self.recipe.kind)
     }
 
     /// Runs the next epoch. Fails if the loss is no longer finite.
@@ -181,15 +196,19 @@ impl<'a> Trainer<'a> {
         let [row_weight, prompt_weight] = self.loss_weights();
         let steps = (self.steps_of_an_epoch() * u64::from(epochs)) as f64;
         let (mut inputs, mut bins, mut weights) = (Array2::zeros((0, 0)), Vec::new(), Vec::new());
+        let mut censored = Vec::new();
         let (mut loss, mut count) = (0.0, 0);
         for examples in order.chunks(batch) {
             self.gather(examples, &mut inputs);
             drop_out(&mut inputs, dropout[0], &mut rng);
             bins.clear();
             bins.extend(examples.iter().map(|of| self.recipe.bins.bin_of(of.remaining)));
+            let is_survival = self.recipe.kind == HeadKind::Survival;
+            censored.clear();
+            censored.extend(examples.iter().map(|of| of.is_cut && is_survival));
             weights.clear();
             weights.extend(examples.iter().map(|of| match of.place {
-                Place::Row(_) => of.weight * row_weight,
+                Place::Row(_) => self.weight(of) * row_weight,
                 Place::Prompt(_) => prompt_weight,
             }));
             let cosine = (std::f64::consts::PI * self.mlp.steps as f64 / steps).cos();
@@ -197,7 +216,8 @@ impl<'a> Trainer<'a> {
             let hidden = (examples.len(), self.recipe.hidden);
             let keep = (dropout[1] > 0.0).then(|| mask(hidden, dropout[1], &mut rng));
             let keep = keep.as_ref().map(|keep| keep.view());
-            let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep };
+            let (inputs, bins, weights) = (inputs.view(), &bins[..], &weights[..]);
+            let rows = Labelled { inputs, bins, censored: &censored, weights, keep };
             loss += self.mlp.step(rows, rate, weight_decay) * examples.len() as f64;
             count += examples.len();
         }
@@ -214,7 +234,7 @@ impl<'a> Trainer<'a> {
     fn loss_weights(&self) -> [f32; 2] {
         let sum = |is_wanted: fn(&Place) -> bool| -> f64 {
             let wanted = self.data.training.iter().filter(|of| is_wanted(&of.place));
-            wanted.map(|of| f64::from(of.weight)).sum()
+            wanted.map(|of| f64::from(self.weight(of))).sum()
         };
         let rows = sum(|place| matches!(place, Place::Row(_)));
         let prompts = sum(|place| matches!(place, Place::Prompt(_)));
@@ -224,26 +244,40 @@ impl<'a> Trainer<'a> {
             .map(|weight| weight as f32)
     }
 
+    /// The weight of a row in the loss.
+    fn weight(&self, row: &Example) -> f32 {
+        if self.recipe.by_answer { row.share } else { row.weight }
+    }
+
     fn validate(&self, number: u32, training_loss: f64) -> Epoch {
         let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
         let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
         let mut inputs = Array2::zeros((0, 0));
-        let (mut loss, mut error, mut correct, mut total) = (0.0, 0.0, 0.0, 0.0);
+        let (mut loss, mut error, mut correct) = (0.0, 0.0, 0.0);
+        let (mut total, mut steps) = (0.0, 0.0);
         for examples in rows.chunks(VALIDATION_ROWS) {
             self.gather(examples, &mut inputs);
             let log_p = self.mlp.log_probabilities(inputs.view());
             for (of, log_p) in examples.iter().zip(log_p.rows()) {
                 let bin = self.recipe.bins.bin_of(of.remaining);
-                let weight = f64::from(of.weight);
+                let weight = f64::from(self.weight(of));
                 total += weight;
-                loss -= weight * f64::from(log_p[bin]);
-                let p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
-                let predicted = self.recipe.bins.expected(&p);
-                error += weight * f64::from((predicted - of.remaining as f32).abs());
-                correct += weight * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
+                steps += f64::from(of.weight);
+                let mut p: Vec<f32> = log_p.iter().map(|x| x.exp()).collect();
+                let mut predicted = self.recipe.bins.expected(&p);
+                if self.recipe.kind == HeadKind::Survival {
+                    let left = self.recipe.bins.left(of.generated);
+                    predicted = self.recipe.bins.expected_until(&p, left);
+                    self.recipe.bins.cut(&mut p, left);
+                }
+                loss -= weight * f64::from(p[bin].max(f32::MIN_POSITIVE).ln());
+                error += f64::from(of.weight) * f64::from((predicted - of.remaining as f32).abs());
+                correct += f64::from(of.weight)
+                    * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));
             }
         }
-        let [loss, mae, accuracy] = [loss, error, correct].map(|sum| sum / f64::max(total, 1.0));
+        let loss = loss / f64::max(total, f64::MIN_POSITIVE);
+        let [mae, accuracy] = [error, correct].map(|sum| sum / f64::max(steps, 1.0));
         Epoch { number, training_loss, loss, mae, accuracy }
     }
 

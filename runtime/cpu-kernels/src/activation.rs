@@ -7,4 +7,7 @@ pub enum Activation {
     Silu,
     /// GELU in its tanh form (GeGLU).
     GeluTanh,
+    /// `x * sigmoid(1.702 x) * (up + 1)` with x at most 7 and `up` from -7 to 7 (gpt-oss; ggml:
+    /// `swiglu_oai`).
+    SwigluOai,
 }

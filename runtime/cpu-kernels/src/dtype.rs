@@ -30,6 +30,8 @@ pub enum Dtype {
     Q5K,
     /// 256 values of 6 bits, in groups of 16 with an 8-bit scale.
     Q6K,
+    /// 32 values of 4 bits (E2M1), one power of two as scale (E8M0): OCP Microscaling.
+    MxFp4,
 }
 
 /// Values of a block of the types with one scale per 32 values.
@@ -39,7 +41,7 @@ const SUPER_BLOCK: usize = 256;
 
 impl Dtype {
     /// All types.
-    pub const ALL: [Dtype; 11] = [
+    pub const ALL: [Dtype; 12] = [
         Dtype::F32,
         Dtype::F16,
         Dtype::Bf16,
@@ -51,13 +53,16 @@ impl Dtype {
         Dtype::Q4K,
         Dtype::Q5K,
         Dtype::Q6K,
+        Dtype::MxFp4,
     ];
 
     /// Values of a block: a row's length is a multiple of it.
     pub const fn block_values(self) -> usize {
         match self {
             Dtype::F32 | Dtype::F16 | Dtype::Bf16 => 1,
-            Dtype::Q8_0 | Dtype::Q4_0 | Dtype::Q4_1 | Dtype::Q5_0 | Dtype::Q5_1 => SMALL_BLOCK,
+            Dtype::Q8_0 | Dtype::Q4_0 | Dtype::Q4_1 | Dtype::Q5_0 | Dtype::Q5_1 | Dtype::MxFp4 => {
+                SMALL_BLOCK
+            }
             Dtype::Q4K | Dtype::Q5K | Dtype::Q6K => SUPER_BLOCK,
         }
     }
@@ -75,6 +80,7 @@ impl Dtype {
             Dtype::Q4K => 144,
             Dtype::Q5K => 176,
             Dtype::Q6K => 210,
+            Dtype::MxFp4 => 17,
         }
     }
 
@@ -144,6 +150,7 @@ impl Dtype {
             Dtype::Q4K => groups(out, block, &block[16..], &[0; 32]),
             Dtype::Q5K => groups(out, block, &block[48..], &block[16..48]),
             Dtype::Q6K => six_bits(out, block),
+            Dtype::MxFp4 => e2m1(out, block),
             Dtype::F32 | Dtype::F16 | Dtype::Bf16 => unreachable!("a block of one value"),
         }
     }
@@ -164,6 +171,7 @@ impl fmt::Display for Dtype {
             Dtype::Q4K => "Q4_K",
             Dtype::Q5K => "Q5_K",
             Dtype::Q6K => "Q6_K",
+            Dtype::MxFp4 => "MXFP4",
         })
     }
 }
@@ -232,6 +240,26 @@ fn scale_and_min(packed: &[u8], g: usize) -> (u8, u8) {
     let scale = packed[g + 4] & 15 | packed[g - 4] >> 6 << 4;
     let min = packed[g + 4] >> 4 | packed[g] >> 6 << 4;
     (scale, min)
+}
+
+/// Twice the values of the codes of E2M1, whose highest bit is the sign.
+pub(super) const E2M1_TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Half of the power of two that an E8M0 byte represents: `2^(byte - 128)`.
+pub(super) fn e8m0_half(byte: u8) -> f32 {
+    match byte {
+        0 | 1 => f32::from_bits(0x0020_0000 << byte), // Subnormal.
+        _ => f32::from_bits((u32::from(byte) - 1) << 23),
+    }
+}
+
+/// 32 values of E2M1: value j is the low nibble of byte j, value j + 16 the high one.
+fn e2m1(out: &mut [f32], block: &[u8]) {
+    let scale = e8m0_half(block[0]);
+    for (j, out) in out.iter_mut().enumerate() {
+        let code = block[1 + j % 16] >> (4 * (j / 16)) & 15;
+        *out = scale * f32::from(E2M1_TWICE[usize::from(code)]);
+    }
 }
 
 /// 256 values of 6 bits: two halves of 128, whose four runs of 32 share their bytes of low and of

@@ -2,6 +2,11 @@
 
 use trail_platform::simd::{Portable, Simd};
 
+/// Limit of gpt-oss's SwiGLU.
+pub const SWIGLU_LIMIT: f32 = 7.0;
+/// Factor of the sigmoid's argument in gpt-oss's SwiGLU.
+pub const SWIGLU_ALPHA: f32 = 1.702;
+
 /// `gate = gate * sigmoid(gate) * up`, element by element. The lengths are equal multiples of
 /// `MAX_LANES`.
 ///
@@ -18,6 +23,29 @@ pub(super) unsafe fn swiglu<V: Simd>(gate: &mut [f32], up: &[f32]) {
             let g = V::load(gate.as_ptr());
             let denominator = V::splat(1.0).add(exp(V::splat(0.0).sub(g)));
             g.div(denominator).mul(V::load(up.as_ptr())).store(gate.as_mut_ptr());
+        }
+    }
+}
+
+/// `gate = gate * sigmoid(1.702 gate) * (up + 1)`, element by element, with `gate` at most
+/// [`SWIGLU_LIMIT`] and `up` no further than it from 0. The lengths are equal multiples of
+/// `MAX_LANES`.
+///
+/// # Safety
+///
+/// The CPU must have `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn swiglu_oai<V: Simd>(gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len());
+    assert!(gate.len().is_multiple_of(V::LANES));
+    for (gate, up) in gate.chunks_exact_mut(V::LANES).zip(up.chunks_exact(V::LANES)) {
+        // SAFETY: a chunk has LANES floats; the caller guarantees `V`'s instructions.
+        unsafe {
+            let limit = V::splat(SWIGLU_LIMIT);
+            let g = V::load(gate.as_ptr()).min(limit);
+            let up = V::load(up.as_ptr()).min(limit).max(V::splat(-SWIGLU_LIMIT));
+            let denominator = V::splat(1.0).add(exp(g.mul(V::splat(-SWIGLU_ALPHA))));
+            g.div(denominator).mul(up.add(V::splat(1.0))).store(gate.as_mut_ptr());
         }
     }
 }

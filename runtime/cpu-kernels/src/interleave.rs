@@ -1,10 +1,10 @@
 //! Interleaving of quantized weights: [`INTERLEAVED_ROWS`] rows side by side.
 //!
 //! A block of each row, field by field, the field of every row after that of the one before. A
-//! field is a word of 4 bytes, or the 2 bytes of a scale that are left over. So byte `at` of a
-//! row's fields becomes byte `INTERLEAVED_ROWS * at` of the group's, and the lanes of a register
-//! are read by one load instead of a transposition. (llama.cpp repacks 4-bit weights to the like,
-//! `block_q4_0x8`.)
+//! field is a word of 4 bytes, or the 2 bytes or the byte of a scale that are left over. So byte
+//! `at` of a row's fields becomes byte `INTERLEAVED_ROWS * at` of the group's, and the lanes of a
+//! register are read by one load instead of a transposition. (llama.cpp repacks 4-bit weights to
+//! the like, `block_q4_0x8`.)
 
 use std::ops::Range;
 
@@ -27,13 +27,17 @@ pub fn interleave(dtype: Dtype, rows: &[u8], out: &mut [u8]) {
     let words = match (block_bytes % WORD, dtype) {
         (0, _) => 0..block_bytes,
         (_, Dtype::Q6K) => 0..block_bytes - HALF,
+        (1, _) => 1..block_bytes,
         _ => HALF..block_bytes,
     };
     let out = out.chunks_exact_mut(INTERLEAVED_ROWS * block_bytes);
     for (block, out) in (0..row_bytes).step_by(block_bytes).zip(out) {
         let rows = rows.chunks_exact(row_bytes).map(|row| &row[block..block + block_bytes]);
         for (row, bytes) in rows.enumerate() {
-            put_fields::<HALF>(bytes, 0..words.start, row, out);
+            match words.start {
+                1 => put_fields::<1>(bytes, 0..1, row, out),
+                start => put_fields::<HALF>(bytes, 0..start, row, out),
+            }
             put_fields::<WORD>(bytes, words.clone(), row, out);
             put_fields::<HALF>(bytes, words.end..block_bytes, row, out);
         }

@@ -13,6 +13,7 @@
 //! Apart from the runtime, as its compilation takes longer than the runtime's.
 
 mod activation;
+mod ahead;
 mod aligned;
 mod attention;
 mod byte_tile;
@@ -42,6 +43,7 @@ pub use activation::Activation;
 pub use aligned::Aligned;
 pub use attention::{Attention, KV_DTYPES, partitions};
 pub use dtype::Dtype;
+pub use glu::{SWIGLU_ALPHA, SWIGLU_LIMIT};
 pub use interleave::{INTERLEAVED_ROWS, interleave};
 pub use packing::Packing;
 pub use pairs::pairs_of;

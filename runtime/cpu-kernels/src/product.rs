@@ -13,7 +13,8 @@ use trail_platform::simd::{MAX_LANES, Simd};
 
 use super::Packing;
 use super::quantized::{
-    StoredQ4_0, StoredQ4_1, StoredQ4K, StoredQ5_0, StoredQ5_1, StoredQ5K, StoredQ6K, StoredQ8_0,
+    StoredMxFp4, StoredQ4_0, StoredQ4_1, StoredQ4K, StoredQ5_0, StoredQ5_1, StoredQ5K, StoredQ6K,
+    StoredQ8_0,
 };
 use super::stored::{
     Stored, StoredBf16, StoredBf16ByParity, StoredF16, StoredF32, TILE_COLS, Widen,
@@ -51,7 +52,7 @@ macro_rules! by_type {
             (Dtype::Bf16 if $by_parity, StoredBf16ByParity), (Dtype::Bf16, StoredBf16),
             (Dtype::Q8_0, StoredQ8_0), (Dtype::Q4_0, StoredQ4_0), (Dtype::Q4_1, StoredQ4_1),
             (Dtype::Q5_0, StoredQ5_0), (Dtype::Q5_1, StoredQ5_1), (Dtype::Q4K, StoredQ4K),
-            (Dtype::Q5K, StoredQ5K), (Dtype::Q6K, StoredQ6K))
+            (Dtype::Q5K, StoredQ5K), (Dtype::Q6K, StoredQ6K), (Dtype::MxFp4, StoredMxFp4))
     };
     (@ $S:ident, $body:expr, $dtype:expr,
         $(($pattern:pat $(if $guard:expr)?, $stored:ty)),*) => {

@@ -10,12 +10,13 @@
 use crate::Dtype;
 use trail_platform::simd::{ByteDot, Bytes, MAX_LANES};
 
+use super::ahead::Ahead;
 use super::byte_tile::{ByteTile, Scaling, TILE_VALUES, Unpacked};
 use super::interleave::INTERLEAVED_ROWS;
 use super::q8::{Q8_VALUES, Q8Block};
 use super::unpack::{
-    Ahead, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K, BytesQ8_0,
-    Interleaved, Layout, RowMajor, Unpack, unpack_rows,
+    BytesMxFp4, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
+    BytesQ8_0, Interleaved, Layout, RowMajor, Unpack, unpack_rows,
 };
 
 /// Operands of one product.
@@ -71,7 +72,8 @@ macro_rules! by_type {
     ($dtype:expr, $U:ident => $body:expr) => {
         by_type!(@ $U, $body, $dtype,
             (Q8_0, BytesQ8_0), (Q4_0, BytesQ4_0), (Q4_1, BytesQ4_1), (Q5_0, BytesQ5_0),
-            (Q5_1, BytesQ5_1), (Q4K, BytesQ4K), (Q5K, BytesQ5K), (Q6K, BytesQ6K))
+            (Q5_1, BytesQ5_1), (Q4K, BytesQ4K), (Q5K, BytesQ5K), (Q6K, BytesQ6K),
+            (MxFp4, BytesMxFp4))
     };
     (@ $U:ident, $body:expr, $dtype:expr, $(($name:ident, $unpack:ty)),*) => {
         match $dtype {

@@ -7,10 +7,11 @@ use std::marker::PhantomData;
 use trail_platform::simd::{ByteDot, Bytes};
 
 use super::Q8Product;
+use super::ahead::{Ahead, LINE};
 use super::byte_tile::{GROUP_WORDS, Scaling, Sink};
 use super::q8::{Q8_VALUES, Q8Block};
 use super::q8_product::{offset_dot, store};
-use super::unpack::{Ahead, Interleaved, LINE, Layout, RowMajor, Unpack};
+use super::unpack::{Interleaved, Layout, RowMajor, Unpack};
 
 impl Q8Product<'_> {
     /// One row of activations times two registers of columns from `col`.

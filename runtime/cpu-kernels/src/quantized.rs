@@ -1,15 +1,16 @@
 //! GGUF's block types: unpacking in registers.
 //!
 //! A value is `scale * q + minimum` with a small integer q. The scale is a half-precision number
-//! (11 significant bits), for the K types times an integer. `scale * q` has at most 24 significant
-//! bits (Q8_0: 11 + 8; Q4_K and Q5_K: 17 + 5; Q6_K: 18 + 6), so that it is exact in f32 and a
-//! minimum adds the only rounding. Each instruction set therefore computes the f32 of
-//! [`Dtype::widen`] (a zero may have the other sign), fused or not, and a product is that of the
-//! widened weights: its error is that of the f32 sum alone.
+//! (11 significant bits), for the K types times an integer, of MXFP4 a power of two. `scale * q`
+//! has at most 24 significant bits (Q8_0: 11 + 8; Q4_K and Q5_K: 17 + 5; Q6_K: 18 + 6), so that it
+//! is exact in f32 and a minimum adds the only rounding. Each instruction set therefore computes
+//! the f32 of [`Dtype::widen`] (a zero may have the other sign), fused or not, and a product is
+//! that of the widened weights: its error is that of the f32 sum alone.
 
 use std::marker::PhantomData;
 
 use crate::Dtype;
+use crate::dtype::{E2M1_TWICE, e8m0_half};
 use trail_platform::simd::{MAX_LANES, Simd};
 
 use super::stored::{Cached, Stored, TILE_COLS, Widen};
@@ -260,6 +261,32 @@ block!(
         V::to_f32(q).mul_add(V::splat(scales.scale[scale]), V::splat(scales.min[scale]))
     }
 );
+
+block!(
+    /// 17 bytes: exponent, 16 bytes of nibbles.
+    StoredMxFp4, MxFp4, Dtype::MxFp4, Linear,
+    |block, V| {
+        let scale = V::splat(e8m0_half(*block));
+        Linear { scale, min: scale.mul(V::splat(-E2M1_OFFSET)) }
+    },
+    |scales, _group, at| {
+        let codes = nibbles::<V>(block.add(1), at);
+        scales.values(V::and(V::lookup(codes, E2M1_BYTES), 255))
+    }
+);
+
+/// Offset of twice a value of E2M1, which is then no less than 0.
+const E2M1_OFFSET: f32 = 12.0;
+/// Twice the values of E2M1, with the offset.
+pub(super) const E2M1_BYTES: [u8; 16] = {
+    let mut bytes = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        bytes[code] = (E2M1_TWICE[code] + E2M1_OFFSET as i8) as u8;
+        code += 1;
+    }
+    bytes
+};
 
 /// Values `at..at + V::LANES` of 32 nibbles: value j is the low nibble of byte j, value j + 16 the
 /// high one.

@@ -51,6 +51,16 @@ fn fill_block(block: &mut [u8], dtype: Dtype, deviation: f32, rng: &mut Rng) {
             put_scale_and_min(block, linear(n) / root_mean_square(&scales), middle);
             pack_pairs(&mut block[4..16], scales);
         }
+        // The codes' values have a mean square of (0 + 1 + 4 + 9 + 16 + 36 + 64 + 144) / 8 / 4 =
+        // 8.6. Of the powers of two around the scale, each is as likely as brings the deviation.
+        Dtype::MxFp4 => {
+            let scale = deviation / (274.0_f32 / 32.0).sqrt();
+            let below = scale.log2().floor();
+            let low = below.exp2();
+            let share = (scale * scale / (low * low) - 1.0) / 3.0;
+            let is_high = (rng.next_u64() >> 40) as f32 / (1u64 << 24) as f32 <= share;
+            block[0] = (below as i32 + 127 + i32::from(is_high)) as u8;
+        }
         Dtype::Q6K => {
             let scales: [u8; 16] = std::array::from_fn(|_| 64 + rng.below(64) as u8);
             block[192..208].copy_from_slice(&scales);

@@ -57,6 +57,19 @@ impl Softmax {
         }
     }
 
+    /// Adds a token of `score` without a value to query `q`: an attention sink.
+    pub fn add_sink(&mut self, q: usize, score: f32) {
+        let factor = scalar_exp(-(self.max[q] - score).abs());
+        if score > self.max[q] {
+            self.max[q] = score;
+            self.sum[q] = self.sum[q] * factor + 1.0;
+            let out = &mut self.out[q * self.stride..(q + 1) * self.stride];
+            out.iter_mut().for_each(|out| *out *= factor);
+        } else {
+            self.sum[q] += factor;
+        }
+    }
+
     /// Copies `queries` queries to `to`, of [`stored_len`](Self::stored_len) floats each.
     pub fn store(&self, queries: usize, to: &mut [f32]) {
         for (q, to) in to.chunks_exact_mut(self.stride + 2).take(queries).enumerate() {

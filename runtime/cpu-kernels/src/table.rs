@@ -24,6 +24,7 @@ pub struct Kernels {
     rms_scale: unsafe fn(&[f32], f32) -> f32,
     swiglu: unsafe fn(&mut [f32], &[f32]),
     geglu: unsafe fn(&mut [f32], &[f32]),
+    swiglu_oai: unsafe fn(&mut [f32], &[f32]),
     attention: unsafe fn(Attention<'_>),
 }
 
@@ -88,6 +89,12 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn swiglu_oai(gate: &mut [f32], up: &[f32]) {
+                // SAFETY: `select` returns this function only if the CPU has these features.
+                unsafe { super::glu::swiglu_oai::<$V>(gate, up) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn attention(operands: Attention<'_>) {
                 // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { operands.run::<$V>() }
@@ -101,6 +108,7 @@ macro_rules! kernels {
                 rms_scale,
                 swiglu,
                 geglu,
+                swiglu_oai,
                 attention,
             }
         };
@@ -154,6 +162,7 @@ impl Kernels {
         let kernel = match activation {
             Activation::Silu => self.swiglu,
             Activation::GeluTanh => self.geglu,
+            Activation::SwigluOai => self.swiglu_oai,
         };
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { kernel(gate, up) }

@@ -6,10 +6,12 @@ use crate::Dtype;
 use trail_platform::simd::{Bytes, MAX_LANES};
 
 use super::Q8Product;
+use super::ahead::Ahead;
 use super::byte_tile::{
     GROUP_WORDS, HalfOffset, Minimum, Offset, Scaling, Sink, Unpacked, WideOffset,
 };
 use super::interleave::{HALF, INTERLEAVED_ROWS, WORD};
+use super::quantized::E2M1_BYTES;
 
 /// A layout of weights, by which the rows of a register are read.
 ///
@@ -29,7 +31,9 @@ pub(super) trait Layout {
     unsafe fn words<V: Bytes>(rows: &Self::Rows, at: usize) -> [V::Words; 4];
     /// The half-precision value at byte `at`; 14 bytes of the row follow it.
     unsafe fn half<V: Bytes>(rows: &Self::Rows, at: usize) -> V;
-    /// The same where 14 bytes of the row precede it.
+    /// Byte `at`; 15 bytes of the row follow it.
+    unsafe fn byte<V: Bytes>(rows: &Self::Rows, at: usize) -> V::Words;
+    /// The same as `half` where 14 bytes of the row precede it.
     unsafe fn last_half<V: Bytes>(rows: &Self::Rows, at: usize) -> V;
 }
 
@@ -62,6 +66,12 @@ impl Layout for RowMajor {
     }
 
     #[inline(always)]
+    unsafe fn byte<V: Bytes>(rows: &Self::Rows, at: usize) -> V::Words {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        V::and(unsafe { V::load_columns(rows, at) }[0], 255)
+    }
+
+    #[inline(always)]
     unsafe fn last_half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
         // SAFETY: the caller guarantees the rows and the instructions.
         let words = unsafe { V::load_columns(rows, at - 14) };
@@ -78,6 +88,8 @@ pub(super) struct GroupRows {
     words: *const u8,
     /// In each half.
     halves: *const u8,
+    /// In each byte.
+    bytes: *const u8,
 }
 
 impl Layout for Interleaved {
@@ -91,7 +103,8 @@ impl Layout for Interleaved {
         let (group, row) = (col / INTERLEAVED_ROWS, col % INTERLEAVED_ROWS);
         let bytes = group * dtype.bytes_of(product.k) + dtype.bytes_of(k);
         let group = product.weights[INTERLEAVED_ROWS * bytes..].as_ptr();
-        GroupRows { words: group.wrapping_add(WORD * row), halves: group.wrapping_add(HALF * row) }
+        let field = |width: usize| group.wrapping_add(width * row);
+        GroupRows { words: field(WORD), halves: field(HALF), bytes: field(1) }
     }
 
     #[inline(always)]
@@ -111,6 +124,12 @@ impl Layout for Interleaved {
     unsafe fn half<V: Bytes>(rows: &Self::Rows, at: usize) -> V {
         // SAFETY: the caller guarantees the rows and the instructions.
         unsafe { V::load_f16(rows.halves.wrapping_add(INTERLEAVED_ROWS * at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn byte<V: Bytes>(rows: &Self::Rows, at: usize) -> V::Words {
+        // SAFETY: the caller guarantees the rows and the instructions.
+        unsafe { V::load_u8(rows.bytes.wrapping_add(INTERLEAVED_ROWS * at)) }
     }
 
     #[inline(always)]
@@ -139,36 +158,6 @@ pub(super) trait Unpack {
     unsafe fn unpack<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usize, to: &mut T);
 }
 
-/// Weights to prefetch, in the order of their addresses, which is the fastest that memory has: some
-/// lines with every block that is unpacked.
-pub(super) struct Ahead {
-    next: *const u8,
-    /// Cache lines per block of a register of columns.
-    lines: usize,
-}
-
-impl Ahead {
-    /// Prefetches `bytes` bytes from `next` on, which need not be valid, with `blocks` blocks.
-    pub(super) fn new(next: *const u8, bytes: usize, blocks: usize) -> Self {
-        Ahead { next, lines: bytes.div_ceil(LINE * blocks) }
-    }
-
-    /// Prefetches the lines of one block.
-    #[inline(always)]
-    pub(super) fn prefetch<V: Bytes>(&mut self) {
-        self.prefetch_lines::<V>(self.lines);
-    }
-
-    /// Prefetches `lines` lines.
-    #[inline(always)]
-    pub(super) fn prefetch_lines<V: Bytes>(&mut self, lines: usize) {
-        for _ in 0..lines {
-            V::prefetch_far(self.next);
-            self.next = self.next.wrapping_add(LINE);
-        }
-    }
-}
-
 /// Unpacks `values` values of `V::LANES` rows, from a multiple of a block.
 ///
 /// # Safety
@@ -193,8 +182,6 @@ pub(super) unsafe fn unpack_rows<V: Bytes, L: Layout, U: Unpack>(
     }
 }
 
-/// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
 /// The four lowest bits of each byte.
 const NIBBLES: u32 = 0x0f0f_0f0f;
 /// The lowest bit of each byte.
@@ -317,6 +304,17 @@ unpack!(BytesQ6K, Dtype::Q6K, HalfOffset, -32, |V, L, rows, at, to| {
             });
         });
     });
+});
+
+unpack!(BytesMxFp4, Dtype::MxFp4, Offset, -12, |V, L, rows, at, to| {
+    // The power of two by the sum that `pow2_of_biased` takes; half of it, as q is twice the value.
+    let exponent = V::to_f32(L::byte::<V>(rows, at)).add(V::splat(12_582_912.0 - 127.0));
+    to.put_scale(0, exponent.pow2_of_biased().mul(V::splat(0.5)));
+    for (word, q) in L::words::<V>(rows, at + 1).into_iter().enumerate() {
+        to.put(0, word, V::lookup(V::and(q, NIBBLES), E2M1_BYTES));
+        let q = V::and(V::shift_right(q, 4), NIBBLES);
+        to.put(0, word + 4, V::lookup(q, E2M1_BYTES));
+    }
 });
 
 /// Stores the nibbles of `words` from word `first` of group `group`, the high ones `distance` words

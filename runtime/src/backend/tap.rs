@@ -16,6 +16,8 @@ pub struct TapRow {
     pub generation: u32,
     /// Output tokens fed so far; 0 for the mean over the prompt.
     pub generated: u32,
+    /// Prompt length, tokens.
+    pub prompt_len: u32,
     /// True for the row of a draft token: no prediction of the step is published before it is known
     /// whether the token is right.
     pub is_draft: bool,
@@ -86,7 +88,7 @@ impl TapPlan {
             let end = segment.start + segment.len;
             let staged = |generated, is_draft| {
                 let request = segment.request;
-                TapRow { request, generation, generated, is_draft }
+                TapRow { request, generation, generated, prompt_len, is_draft }
             };
             if segment.start < prompt_len {
                 let complete = end >= prompt_len;

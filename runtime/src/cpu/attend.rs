@@ -17,7 +17,7 @@ impl Regions<'_> {
     /// Attention over the KV pool. A work item is one KV head and some rows of a request; or, if
     /// these are too few for the threads, one KV head, one decode row and one partition.
     pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
-        let packing = self.packing(&[&weights.o]);
+        let packing = self.packing([&weights.o]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         let Buffers { queries, attended, tasks, splits, partials, .. } = &mut *self.buffers;
         packing.clear_padding(attended, self.batch.rows(), self.config.q_size());
@@ -31,6 +31,7 @@ impl Regions<'_> {
             layer,
             packing,
             attended: SharedMut::new(attended),
+            sinks: weights.sinks.as_deref(),
         };
         let (tasks, num_workers) = (&*tasks, self.pool.num_workers());
         heads.split(tasks, num_workers, splits);
@@ -84,6 +85,8 @@ struct Heads<'a> {
     packing: Packing,
     /// Packed `[rows][num_heads * head_dim]`.
     attended: SharedMut<'a, f32>,
+    /// Scores of the attention sinks, if the family has them `[num_heads]`.
+    sinks: Option<&'a [f32]>,
 }
 
 impl Heads<'_> {
@@ -159,7 +162,11 @@ impl Heads<'_> {
         for row in 0..task.rows {
             let first = (task.first_row + row) * stride;
             for head in 0..group {
-                let out = scratch.total.finish(row * group + head, head_dim);
+                let query = row * group + head;
+                if let Some(sinks) = self.sinks {
+                    scratch.total.add_sink(query, sinks[kv_head * group + head]);
+                }
+                let out = scratch.total.finish(query, head_dim);
                 let at = (kv_head * group + head) * head_dim;
                 // SAFETY: the caller guarantees exclusive access, and each head has its indices.
                 unsafe { self.packing.scatter(&self.attended, first, at, out) };

@@ -5,6 +5,7 @@ use crate::model::ModelConfig;
 
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
+use super::routes::Routes;
 use trail_cpu_kernels::Aligned;
 use trail_cpu_kernels::{AttentionScratch, Packing};
 
@@ -69,16 +70,20 @@ pub(crate) struct Split {
 pub(crate) struct Buffers {
     /// Residual stream `[rows, hidden]`.
     pub(crate) hidden: Aligned,
-    /// Normalised residual stream, packed `[rows][hidden]`.
+    /// Normalised residual stream, packed `[rows][hidden]`; in a mixture, copies of rows follow.
     pub(crate) normed: Aligned,
     /// Queries after RoPE and scaling `[rows][num_heads][head_dim]`.
     pub(crate) queries: Aligned,
+    /// Keys before a norm of all heads `[rows][num_kv_heads][head_dim]`; empty in families without.
+    pub(crate) raw_keys: Aligned,
     /// Output of attention, packed `[rows][num_heads * head_dim]`.
     pub(crate) attended: Aligned,
     /// Output of a block before its post norm `[rows, hidden]`; empty in families without these.
     pub(crate) projected: Aligned,
-    /// Inner activations of the MLP, packed `[rows][intermediate]`.
+    /// Inner activations of the MLP, packed `[rows][intermediate]`, or of all experts.
     pub(crate) inner: Aligned,
+    /// Which rows each MLP of the current layer computes.
+    pub(crate) routes: Routes,
     /// Input of the current products in narrow types.
     pub(super) narrow: Narrow,
     /// Logits `[sampled rows][vocab]`.
@@ -105,17 +110,27 @@ impl Buffers {
         kernels: NarrowKernels,
     ) -> Result<Self, String> {
         let (max_rows, max_sampled) = (options.max_rows, options.max_sampled());
-        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
+        let inputs = Buffers::product_inputs(config, options);
+        let normed_rows = inputs[0].0;
+        let inner = config.inner_shapes().into_iter();
+        let inner = inner.map(|(rows, len)| max_rows * rows * Packing::stride(len));
+        let raw_key_rows = if config.architecture.has_wide_qk_norm() { max_rows } else { 0 };
         let post_norm_rows = if config.architecture.has_post_norms() { max_rows } else { 0 };
-        let packed = |rows, len| Aligned::zeroed(rows * Packing::stride(len));
+        // The number of rows that the experts of a mixture copy depends on the batch.
+        let activations = match config.mixture {
+            None => Aligned::zeroed,
+            Some(_) => Aligned::reserved,
+        };
         Ok(Buffers {
             hidden: Aligned::zeroed(max_rows * config.hidden_size)?,
-            normed: packed(max_rows.max(max_sampled), config.hidden_size)?,
+            normed: activations(normed_rows * Packing::stride(config.hidden_size))?,
             queries: Aligned::zeroed(max_rows * config.q_size())?,
-            attended: packed(max_rows, config.q_size())?,
+            raw_keys: Aligned::zeroed(raw_key_rows * config.kv_size())?,
+            attended: Aligned::zeroed(max_rows * Packing::stride(config.q_size()))?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
-            inner: packed(max_rows, config.intermediate_size)?,
-            narrow: Narrow::new(kernels, max_rows.max(max_sampled), widest)?,
+            inner: activations(inner.max().unwrap_or(0))?,
+            routes: Routes::new(config, max_rows),
+            narrow: Narrow::new(kernels, &inputs)?,
             logits: Aligned::zeroed(max_sampled * config.vocab_size)?,
             kv_indices: Vec::with_capacity(max_rows),
             tasks: Vec::with_capacity(max_rows),
@@ -125,11 +140,25 @@ impl Buffers {
         })
     }
 
+    /// Rows and width of the inputs of matrix products, at most: `normed`, `attended`, and `inner`
+    /// of each kind of MLP.
+    pub(super) fn product_inputs(
+        config: &ModelConfig,
+        options: &CpuOptions,
+    ) -> Vec<(usize, usize)> {
+        let rows = options.max_rows;
+        let normed = (rows * config.mlp_input_rows()).max(options.max_sampled());
+        let inner = config.inner_shapes().into_iter().map(|(each, len)| (rows * each, len));
+        let inputs = [(normed, config.hidden_size), (rows, config.q_size())];
+        inputs.into_iter().chain(inner).collect()
+    }
+
     /// Derives `kv_indices`, `tasks` and `wanted` from `batch`.
     pub(crate) fn plan(&mut self, config: &ModelConfig, batch: &Batch) {
         self.kv_indices.clear();
         self.tasks.clear();
         self.wanted.clear();
+        self.routes.begin();
         let step = attention_rows(config.num_heads / config.num_kv_heads);
         for (index, segment) in batch.segments.iter().enumerate() {
             let (start, len) = (segment.start as usize, segment.len as usize);

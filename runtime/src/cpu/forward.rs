@@ -1,13 +1,14 @@
-//! The forward pass: construction, and validation of models and batches.
+//! The forward pass: construction, and validation of batches.
 
 use std::sync::Arc;
 
 use trail_platform::Memory;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
-use crate::model::{LayerWeights, Model, ModelConfig, Tensor, Weights};
+use crate::model::{Model, Tensor, Weights};
 
 use super::buffers::{Buffers, WorkerScratch};
+use super::check::{check_config, check_weights};
 use super::narrow::{NarrowKernels, matrices};
 use super::options::CpuOptions;
 use super::repack::repack;
@@ -110,6 +111,22 @@ impl CpuForward {
         &self.weights
     }
 
+    /// The matrices that the last pass read: of a mixture's experts those that computed a row.
+    pub fn matrices_read(&self) -> Vec<&Tensor> {
+        let mut read = Vec::new();
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            read.extend([&layer.q, &layer.k, &layer.v, &layer.o]);
+            read.extend(layer.mlp.mixture().map(|mixture| &mixture.router));
+            for (mlp, gated) in layer.mlp.gated().enumerate() {
+                if self.buffers.routes.is_used(&self.model.config, index, mlp) {
+                    read.extend(gated.matrices());
+                }
+            }
+        }
+        read.push(&self.weights.lm_head);
+        read
+    }
+
     /// Bytes of weights that were repacked.
     pub fn repacked_bytes(&self) -> usize {
         let repacked = matrices(&self.weights).filter(|tensor| tensor.is_interleaved());
@@ -175,82 +192,4 @@ impl CpuForward {
             batch.segments.iter().map(|segment| segment.sampled_rows().len()).sum();
         assert!(sampled <= options.max_sampled(), "{sampled} rows to sample");
     }
-}
-
-fn check_config(config: &ModelConfig) -> Result<(), String> {
-    let ModelConfig { num_heads, num_kv_heads, head_dim, num_layers, windows, .. } = config;
-    if *num_layers == 0 || *num_kv_heads == 0 || !num_heads.is_multiple_of(*num_kv_heads) {
-        return Err(format!("{num_heads} heads, {num_kv_heads} KV heads, {num_layers} layers"));
-    }
-    if *head_dim == 0 || !head_dim.is_multiple_of(2) {
-        return Err(format!("head_dim is {head_dim}: it must be even"));
-    }
-    if windows.len() != *num_layers || windows.contains(&Some(0)) {
-        return Err(format!("windows {windows:?} for {num_layers} layers"));
-    }
-    Ok(())
-}
-
-/// Checks the shape of every tensor against the config, by which the kernels index.
-fn check_weights(model: &Model) -> Result<(), String> {
-    let config = &model.config;
-    let weights = &model.weights;
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-    let (q, kv) = (config.q_size(), config.kv_size());
-    let shape = |name: &str, tensor: &Tensor, rows: usize, cols: usize| {
-        let given = (tensor.rows, tensor.cols);
-        let message = || format!("{name} is {given:?}, the config says {:?}", (rows, cols));
-        if given == (rows, cols) { Ok(()) } else { Err(message()) }
-    };
-    shape("embedding", &weights.embed, config.vocab_size, hidden)?;
-    shape("lm_head", &weights.lm_head, config.vocab_size, hidden)?;
-    if weights.layers.len() != config.num_layers || weights.norm.len() != hidden {
-        return Err(format!("{} blocks for {} layers", weights.layers.len(), config.num_layers));
-    }
-    for (index, layer) in weights.layers.iter().enumerate() {
-        let projections = [
-            ("q", &layer.q, q, hidden),
-            ("k", &layer.k, kv, hidden),
-            ("v", &layer.v, kv, hidden),
-            ("o", &layer.o, hidden, q),
-            ("gate", &layer.gate, inner, hidden),
-            ("up", &layer.up, inner, hidden),
-            ("down", &layer.down, hidden, inner),
-        ];
-        for (name, tensor, rows, cols) in projections {
-            shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
-        }
-        if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
-            return Err(format!("a norm of layer {index} is not of width {hidden}"));
-        }
-        check_family(config, layer).map_err(|what| format!("layer {index}: {what}"))?;
-    }
-    Ok(())
-}
-
-/// Checks that `layer` has the vectors of its family, of the config's lengths.
-fn check_family(config: &ModelConfig, layer: &LayerWeights) -> Result<(), String> {
-    let (q, kv) = (config.q_size(), config.kv_size());
-    let (head, hidden) = (config.head_dim, config.hidden_size);
-    let LayerWeights { qkv_bias, qk_norm, post_norms, .. } = layer;
-    let family = config.architecture;
-    let bias = qkv_bias.as_ref().map(|bias| [(&bias.q, q), (&bias.k, kv), (&bias.v, kv)]);
-    let qk_norm = qk_norm.as_ref().map(|norm| [(&norm.q, head), (&norm.k, head)]);
-    // A family without post norms has no buffer for them.
-    if post_norms.is_some() != family.has_post_norms() {
-        return Err(format!("{family:?}, post norms: {}", post_norms.is_some()));
-    }
-    let post_norms =
-        post_norms.as_ref().map(|norms| [(&norms.attention, hidden), (&norms.mlp, hidden)]);
-    if bias.is_none() && family.has_qkv_bias() || qk_norm.is_none() && family.has_qk_norm() {
-        return Err(format!("{family:?} without biases or norms of q and k"));
-    }
-    let vectors =
-        (bias.iter().flatten()).chain(qk_norm.iter().flatten()).chain(post_norms.iter().flatten());
-    for (vector, len) in vectors {
-        if vector.len() != *len {
-            return Err(format!("a bias or norm has {} values, not {len}", vector.len()));
-        }
-    }
-    Ok(())
 }

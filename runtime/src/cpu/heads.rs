@@ -46,6 +46,8 @@ pub(super) struct HeadOutputs<'a> {
     pub(super) shape: KvShape,
     /// Queries `[rows][num_heads][head_dim]`.
     pub(super) queries: SharedMut<'a, f32>,
+    /// Keys `[rows][num_kv_heads][head_dim]` before a norm of all heads; empty in families without.
+    pub(super) raw_keys: SharedMut<'a, f32>,
     /// The KV pool.
     pub(super) kv: SharedMut<'a, u8>,
 }
@@ -65,30 +67,80 @@ impl HeadOutputs<'_> {
         values: &mut [f32],
         rotated: &mut [f32],
     ) {
-        let ModelConfig { num_heads, head_dim, .. } = *self.config;
+        let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
         self.add_bias(head, values);
-        self.normalize(head, values);
-        let store = |plane, values: &[f32]| {
-            let token = self.shape.token(self.kv_indices[row] as usize, plane);
-            // SAFETY: every token has its own KV index, so the caller's exclusive access to the
-            // head of the row makes this part disjoint from all others.
-            self.shape.dtype.narrow(values, unsafe { self.kv.part(token) });
-        };
-        match head {
-            Head::Query(index) => {
-                let first = (row * num_heads + index) * head_dim;
-                // SAFETY: the caller has exclusive access to this head of this row.
-                let out = unsafe { self.queries.part(first..first + head_dim) };
-                self.rotate(values, row, self.config.attention_scale(), out);
-            }
-            Head::Key(index) => {
-                self.rotate(values, row, 1.0, rotated);
-                store(self.shape.keys(self.layer, index), rotated);
-            }
-            Head::Value(index) => {
-                store(self.shape.values(self.layer, index), values);
+        let is_wide = self.config.architecture.has_wide_qk_norm();
+        if !is_wide {
+            self.normalize(head, values);
+        }
+        // SAFETY: the caller has exclusive access to this head of this row.
+        unsafe {
+            match head {
+                Head::Query(index) => {
+                    let first = (row * num_heads + index) * head_dim;
+                    let out = self.queries.part(first..first + head_dim);
+                    match is_wide {
+                        false => self.rotate(values, row, self.config.attention_scale(), out),
+                        true => out.copy_from_slice(values),
+                    }
+                }
+                Head::Key(index) if is_wide => {
+                    let first = (row * num_kv_heads + index) * head_dim;
+                    self.raw_keys.part(first..first + head_dim).copy_from_slice(values);
+                }
+                Head::Key(index) => {
+                    self.rotate(values, row, 1.0, rotated);
+                    self.store(row, self.shape.keys(self.layer, index), rotated);
+                }
+                Head::Value(index) => {
+                    self.store(row, self.shape.values(self.layer, index), values);
+                }
             }
         }
+    }
+
+    /// Norms over all queries and all keys of `row`, which were put before, then RoPE. `rotated` is
+    /// scratch `[head_dim]`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may access the row during the call.
+    pub(super) unsafe fn finish_row(&self, row: usize, rotated: &mut [f32]) {
+        let (Some(norm), eps) = (self.norm, self.config.rms_norm_eps) else { return };
+        let (q, kv) = (self.config.q_size(), self.config.kv_size());
+        let head_dim = self.config.head_dim;
+        // SAFETY: the caller has exclusive access to the row.
+        let (queries, keys) = unsafe {
+            (
+                self.queries.part(row * q..(row + 1) * q),
+                self.raw_keys.part(row * kv..(row + 1) * kv),
+            )
+        };
+        for (values, weight) in [(&mut *queries, &norm.q), (&mut *keys, &norm.k)] {
+            let scale = self.kernels.rms_scale(values, eps);
+            values.iter_mut().zip(weight).for_each(|(value, weight)| *value *= scale * weight);
+        }
+        for query in queries.chunks_exact_mut(head_dim) {
+            self.rotate(query, row, self.config.attention_scale(), rotated);
+            query.copy_from_slice(rotated);
+        }
+        for (index, key) in keys.chunks_exact(head_dim).enumerate() {
+            self.rotate(key, row, 1.0, rotated);
+            // SAFETY: as above.
+            unsafe { self.store(row, self.shape.keys(self.layer, index), rotated) };
+        }
+    }
+
+    /// Stores a key or value of `row` in the KV pool.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may access the same head of the same row during the call.
+    unsafe fn store(&self, row: usize, plane: usize, values: &[f32]) {
+        let token = self.shape.token(self.kv_indices[row] as usize, plane);
+        // SAFETY: every token has its own KV index, so the caller's exclusive access to the head of
+        // the row makes this part disjoint from all others.
+        self.shape.dtype.narrow(values, unsafe { self.kv.part(token) });
     }
 
     /// Adds the bias of `head`.

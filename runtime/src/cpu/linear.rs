@@ -20,6 +20,9 @@ pub(super) struct Linear<'a> {
     pub(super) packing: Packing,
     /// `x` in the narrow types that weights need.
     pub(super) narrow: &'a Narrow,
+    /// First row of `x`.
+    pub(super) first: usize,
+    /// Number of rows.
     pub(super) rows: usize,
     /// `[out, in]`
     pub(super) weights: &'a Tensor,
@@ -28,8 +31,8 @@ pub(super) struct Linear<'a> {
 impl Linear<'_> {
     /// Splits the rows into blocks of at most `ROW_BLOCK`.
     pub(super) fn row_blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let rows = self.rows;
-        (0..rows).step_by(ROW_BLOCK).map(move |first| first..rows.min(first + ROW_BLOCK))
+        let (first, end) = (self.first, self.first + self.rows);
+        (first..end).step_by(ROW_BLOCK).map(move |first| first..end.min(first + ROW_BLOCK))
     }
 
     /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`. Each of
@@ -76,9 +79,9 @@ impl Linear<'_> {
         }
     }
 
-    /// Number of outputs in a work item.
-    pub(super) fn item_cols(&self, num_workers: usize) -> usize {
-        let cols = self.weights.rows;
+    /// Number of outputs in a work item, of `groups` matrices of equal shape in one region.
+    pub(super) fn item_cols(&self, num_workers: usize, groups: usize) -> usize {
+        let cols = self.weights.rows * groups;
         if let Some(NarrowKernel::Q8(_)) = self.narrow.kernels.of(self.weights) {
             q8_item_cols(cols, self.weights.row_len(), self.rows, num_workers)
         } else {
@@ -94,7 +97,7 @@ impl Linear<'_> {
         side: Option<&dyn HiddenSink>,
         put: impl Fn(usize, Range<usize>, &[f32]) + Sync,
     ) {
-        let step = self.item_cols(pool.num_workers());
+        let step = self.item_cols(pool.num_workers(), 1);
         let scratch = SharedMut::new(scratch);
         let workers = pool.num_workers();
         pool.for_each(self.weights.rows.div_ceil(step), assist(side), |worker, item| {

@@ -1,6 +1,6 @@
 //! Activations in the narrow types of [`Compute::Fast`].
 
-use crate::model::{Dtype, Model, Tensor, Weights};
+use crate::model::{Dtype, LayerWeights, Model, Tensor, Weights};
 
 use super::{Compute, Isa};
 use trail_cpu_kernels::Aligned;
@@ -41,10 +41,7 @@ impl NarrowKernels {
 
 /// The matrices that activations are multiplied with.
 pub(super) fn matrices(weights: &Weights) -> impl Iterator<Item = &Tensor> {
-    let layers = weights.layers.iter().flat_map(|layer| {
-        [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
-    });
-    layers.chain([&weights.lm_head])
+    weights.layers.iter().flat_map(LayerWeights::matrices).chain([&weights.lm_head])
 }
 
 /// One kind of narrow products.
@@ -57,25 +54,31 @@ pub(super) enum NarrowKernel {
 /// The input of the current products, in each narrow type that their weights need.
 pub(super) struct Narrow {
     pub(super) kernels: NarrowKernels,
-    /// `[rows][Q8Block::per_row(len)]`
+    /// `[rows][Q8Block::per_row(len)]`; in a mixture, copies of rows follow.
     q8: Vec<Q8Block>,
     /// Pairs of bf16 `[rows][Packing::stride(pairs_of(len))]`.
     pairs: Aligned,
 }
 
 impl Narrow {
-    /// Buffers for `rows` rows of up to `widest` activations, where `kernels` need them.
-    pub(super) fn new(kernels: NarrowKernels, rows: usize, widest: usize) -> Result<Self, String> {
-        let q8 = kernels.q8.map_or(0, |_| rows * Q8Block::per_row(widest));
-        let pairs = kernels.pairs.map_or(0, |_| rows * Packing::stride(pairs_of(widest)));
+    /// Buffers for inputs of `shapes`, rows and width, where `kernels` need them.
+    pub(super) fn new(kernels: NarrowKernels, shapes: &[(usize, usize)]) -> Result<Self, String> {
+        let longest =
+            |of: fn(usize) -> usize| shapes.iter().map(|(rows, len)| rows * of(*len)).max();
+        let q8 = kernels.q8.and_then(|_| longest(Q8Block::per_row)).unwrap_or(0);
+        let pairs = kernels.pairs.and_then(|_| longest(|len| Packing::stride(pairs_of(len))));
+        let pairs = pairs.unwrap_or(0);
         let q8 = vec![Q8Block::default(); q8];
         Ok(Narrow { kernels, q8, pairs: Aligned::zeroed(pairs)? })
     }
 
     /// The writer of the input of products with `matrices`, of one width; `None` if none is narrow.
-    pub(super) fn writer(&mut self, matrices: &[&Tensor]) -> Option<Writer<'_>> {
+    pub(super) fn writer<'t>(
+        &mut self,
+        matrices: impl IntoIterator<Item = &'t Tensor>,
+    ) -> Option<Writer<'_>> {
         let (mut q8, mut pairs) = (None, None);
-        for kernel in matrices.iter().filter_map(|tensor| self.kernels.of(tensor)) {
+        for kernel in matrices.into_iter().filter_map(|tensor| self.kernels.of(tensor)) {
             match kernel {
                 NarrowKernel::Q8(kernels) => q8 = Some(kernels),
                 NarrowKernel::Pairs(kernels) => pairs = Some(kernels),
@@ -85,6 +88,27 @@ impl Narrow {
             q8: q8.map(|kernels| (kernels, SharedMut::new(&mut self.q8[..]))),
             pairs: pairs.map(|kernels| (kernels, SharedMut::new(&mut self.pairs[..]))),
         })
+    }
+
+    /// The copier of the first `rows` rows of `len` activations to places behind them, in the types
+    /// that products with `matrices` read.
+    pub(super) fn copier<'t>(
+        &mut self,
+        rows: usize,
+        len: usize,
+        matrices: impl IntoIterator<Item = &'t Tensor>,
+    ) -> Copier<'_> {
+        let (mut q8, mut pairs) = (None, None);
+        for kernel in matrices.into_iter().filter_map(|tensor| self.kernels.of(tensor)) {
+            match kernel {
+                NarrowKernel::Q8(_) => q8 = Some(Q8Block::per_row(len)),
+                NarrowKernel::Pairs(_) => pairs = Some(Packing::stride(pairs_of(len))),
+            }
+        }
+        Copier {
+            q8: q8.map(|stride| Rows::new(&mut self.q8, rows, stride)),
+            pairs: pairs.map(|stride| Rows::new(&mut self.pairs, rows, stride)),
+        }
     }
 
     /// The rows from `first` of activations in 8 bits, of length `len`.
@@ -121,5 +145,52 @@ impl Writer<'_> {
             // SAFETY: as above.
             kernels.round_row(x, unsafe { out.part(row * stride..(row + 1) * stride) });
         }
+    }
+}
+
+/// Copies rows of the input, from several threads.
+pub(super) struct Copier<'a> {
+    q8: Option<Rows<'a, Q8Block>>,
+    pairs: Option<Rows<'a, f32>>,
+}
+
+impl Copier<'_> {
+    /// Copies row `from` to place `to`, counted from the end of the rows.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may write the place during the call.
+    pub(super) unsafe fn copy(&self, from: usize, to: usize) {
+        // SAFETY: by contract.
+        unsafe {
+            self.q8.iter().for_each(|rows| rows.copy(from, to));
+            self.pairs.iter().for_each(|rows| rows.copy(from, to));
+        }
+    }
+}
+
+/// Rows of a buffer, and the places behind them.
+pub(super) struct Rows<'a, T> {
+    rows: &'a [T],
+    places: SharedMut<'a, T>,
+    stride: usize,
+}
+
+impl<'a, T: Copy> Rows<'a, T> {
+    /// The first `rows` rows of `buffer`, each of `stride` values.
+    pub(super) fn new(buffer: &'a mut [T], rows: usize, stride: usize) -> Self {
+        let (rows, places) = buffer.split_at_mut(rows * stride);
+        Rows { rows, places: SharedMut::new(places), stride }
+    }
+
+    /// Copies row `from` to place `to`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may write the place during the call.
+    pub(super) unsafe fn copy(&self, from: usize, to: usize) {
+        let range = |row: usize| row * self.stride..(row + 1) * self.stride;
+        // SAFETY: by contract.
+        unsafe { self.places.part(range(to)) }.copy_from_slice(&self.rows[range(from)]);
     }
 }

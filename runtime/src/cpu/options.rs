@@ -43,8 +43,11 @@ impl CpuOptions {
     pub fn bytes(&self, config: &ModelConfig) -> u128 {
         let kv = BLOCK_TOKENS * config.kv_token_bytes(self.kv_dtype);
         let streams = if config.architecture.has_post_norms() { 3 } else { 2 };
-        let row = streams * config.hidden_size + 2 * config.q_size() + config.intermediate_size;
-        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
+        let normed = config.mlp_input_rows() * config.hidden_size;
+        let inner = config.inner_shapes().into_iter().map(|(rows, len)| rows * len).max();
+        let inner = inner.unwrap_or(0);
+        let row = (streams - 1) * config.hidden_size + normed + 2 * config.q_size() + inner;
+        let widest = inner.max(config.q_size()).max(normed);
         let narrow = match self.compute {
             Compute::Exact => 0,
             // Activations in 8 bits take 11 words per 32 values, those in bf16 take 16.

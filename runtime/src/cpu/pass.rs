@@ -32,8 +32,7 @@ impl CpuForward {
             regions.project_qkv(index, layer);
             regions.attend(index, layer);
             regions.project_attended(layer);
-            regions.gate_and_up(layer);
-            regions.down(layer);
+            regions.mlp(index, layer);
             for tap in taps.iter().filter(|tap| tap.layer == index) {
                 regions.publish(*tap);
             }

@@ -5,7 +5,7 @@
 //! scratch, then copies the result to its destination, which no other item writes.
 
 use crate::backend::{Batch, HiddenSink};
-use crate::model::{LayerWeights, ModelConfig, Tensor};
+use crate::model::{GatedMlp, LayerWeights, Mlp, ModelConfig, Tensor};
 
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
@@ -57,11 +57,11 @@ impl<'a> Regions<'a> {
     /// Norm, q, k and v projections with bias, norms of q and k, RoPE, append to the KV pool. A
     /// work item is one head.
     pub(super) fn project_qkv(&mut self, layer: usize, weights: &LayerWeights) {
-        let packing = self.packing(&[&weights.q, &weights.k, &weights.v]);
+        let packing = self.packing([&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
-        self.narrow(Source::Normed, &[&weights.q, &weights.k, &weights.v]);
+        self.narrow(Source::Normed, [&weights.q, &weights.k, &weights.v]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, kv_indices, narrow, .. } = &mut *self.buffers;
+        let Buffers { normed, queries, raw_keys, kv_indices, narrow, .. } = &mut *self.buffers;
         let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
         let rows = kv_indices.len();
         let outputs = HeadOutputs {
@@ -75,6 +75,7 @@ impl<'a> Regions<'a> {
             kv_indices,
             shape: self.kv.shape(),
             queries: SharedMut::new(queries),
+            raw_keys: SharedMut::new(raw_keys),
             kv: SharedMut::new(self.kv.data_mut()),
         };
         let scratch = SharedMut::new(self.scratch);
@@ -90,7 +91,7 @@ impl<'a> Regions<'a> {
                 Head::Value(index) => (&weights.v, index),
             };
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, packing, narrow, rows, weights };
+            let linear = Linear { kernels, x: normed, packing, narrow, first: 0, rows, weights };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -99,46 +100,85 @@ impl<'a> Regions<'a> {
                 }
             }
         });
+        if self.config.architecture.has_wide_qk_norm() {
+            for_each_row(self.pool, self.side, rows, self.config.q_size(), |worker, row| {
+                // SAFETY: each worker accesses only its own element of `scratch`, and each row is
+                // that of one item.
+                unsafe {
+                    let rotated = &mut scratch.part(worker..worker + 1)[0].up_tile;
+                    outputs.finish_row(row, &mut rotated[..head_dim]);
+                }
+            });
+        }
     }
 
     /// Output projection of attention, with post norm, added to the residual stream.
     pub(super) fn project_attended(&mut self, weights: &LayerWeights) {
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.attention[..]);
-        self.add_to_stream(Source::Attended, &weights.o, post_norm);
+        self.add_to_stream(Source::Attended, &weights.o, weights.o_bias.as_deref(), post_norm);
     }
 
-    /// Norm, gate and up projections, activation. A work item is some inner features.
-    pub(super) fn gate_and_up(&mut self, weights: &LayerWeights) {
-        let packing = self.packing(&[&weights.gate, &weights.up]);
+    /// Norm, MLP, added to the residual stream.
+    pub(super) fn mlp(&mut self, index: usize, weights: &LayerWeights) {
+        let dense = match (&weights.mlp, self.config.layer_mixture(index)) {
+            (Mlp::Dense(dense), _) => dense,
+            (Mlp::Mixture(mixture), config) => {
+                let config = config.expect("the layers are checked against the config");
+                return self.mixture(index, &weights.mlp_norm, config, mixture);
+            }
+        };
+        let packing = self.packing([&dense.gate, &dense.up]);
         self.norm(&weights.mlp_norm, packing);
-        self.narrow(Source::Normed, &[&weights.gate, &weights.up]);
-        let down_packing = self.packing(&[&weights.down]);
-        let ModelConfig { intermediate_size: features, activation, .. } = *self.config;
-        let Buffers { normed, inner, narrow, .. } = &mut *self.buffers;
-        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
-        let rows = self.batch.rows();
+        self.narrow(Source::Normed, [&dense.gate, &dense.up]);
+        self.buffers.routes.all(self.batch.rows());
+        self.gate_and_up(std::slice::from_ref(dense), packing);
+        let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
+        self.add_to_stream(Source::Inner, &dense.down, None, post_norm);
+    }
+
+    /// Gate and up projections of the groups of rows among `mlps`, activation. A work item is some
+    /// inner features of a group. `packing`: that of the normalised stream.
+    pub(super) fn gate_and_up(&mut self, mlps: &[GatedMlp], packing: Packing) {
+        let down_packing = self.packing(mlps.iter().map(|mlp| &mlp.down));
+        let activation = self.config.activation;
+        let Buffers { normed, inner, narrow, routes, .. } = &mut *self.buffers;
+        let (kernels, x, narrow, groups) = (self.kernels, &**normed, &*narrow, &routes.groups[..]);
+        let (rows, weights) = (routes.max_group_rows(), &mlps[0].gate);
+        let features = weights.rows;
         let stride = Packing::stride(features);
-        let gate_linear =
-            Linear { kernels, x: normed, packing, narrow, rows, weights: &weights.gate };
-        let up_linear = Linear { weights: &weights.up, ..gate_linear };
-        down_packing.clear_padding(inner, rows, features);
+        let largest = Linear { kernels, x, packing, narrow, first: 0, rows, weights };
+        down_packing.clear_padding(inner, routes.inner_rows(), features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
         let workers = self.pool.num_workers();
         // Whole groups of interleaved rows, as `up` may be repacked where `gate` is not quantized.
-        let step = gate_linear.item_cols(workers).next_multiple_of(INTERLEAVED_ROWS);
-        self.pool.for_each(features.div_ceil(step), assist(self.side), |worker, item| {
+        let step = largest.item_cols(workers, groups.len()).next_multiple_of(INTERLEAVED_ROWS);
+        let steps = features.div_ceil(step);
+        self.pool.for_each(groups.len() * steps, assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile: gate, up_tile: up, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
-            let cols = item * step..features.min((item + 1) * step);
+            let (group, item) = (&groups[item / steps], item % steps);
+            let (mlp, cols) = (&mlps[group.mlp], item * step..features.min((item + 1) * step));
+            let (first, rows) = (group.input, group.rows);
+            let gate_linear = Linear { first, rows, weights: &mlp.gate, ..largest };
+            let up_linear = Linear { weights: &mlp.up, ..gate_linear };
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, workers, gate);
                 up_linear.product(&block, &cols, workers, up);
+                if let Some(bias) = &mlp.bias {
+                    let rows =
+                        gate.chunks_exact_mut(cols.len()).zip(up.chunks_exact_mut(cols.len()));
+                    rows.take(block.len()).for_each(|(gate, up)| {
+                        add_bias(gate, Some(&bias.gate[cols.clone()]));
+                        add_bias(up, Some(&bias.up[cols.clone()]));
+                    });
+                }
                 // The activation works on whole registers; values beyond the products are unused.
                 let len = (block.len() * cols.len()).next_multiple_of(super::simd::MAX_LANES);
                 kernels.gate(activation, &mut gate[..len], &up[..len]);
-                for (row, values) in block.zip(gate.chunks_exact(cols.len())) {
+                let rows = block.start - first + group.first..;
+                for (row, values) in rows.zip(gate.chunks_exact(cols.len())).take(block.len()) {
                     // SAFETY: only this item writes these features, at distinct indices.
                     unsafe { down_packing.scatter(&inner, row * stride, cols.start, values) };
                 }
@@ -146,27 +186,22 @@ impl<'a> Regions<'a> {
         });
     }
 
-    /// Down projection of the MLP, with post norm, added to the residual stream.
-    pub(super) fn down(&mut self, weights: &LayerWeights) {
-        let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
-        self.add_to_stream(Source::Inner, &weights.down, post_norm);
-    }
-
     /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
     pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
         let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
         let stride = Packing::stride(hidden);
-        let packing = self.packing(&[weights]);
+        let packing = self.packing([weights]);
         let Buffers { hidden: stream, normed, wanted, .. } = &mut *self.buffers;
         for (row, out) in wanted.iter().zip(normed.chunks_exact_mut(stride)) {
             let x = &stream[*row as usize * hidden..][..hidden];
             self.kernels.rms_norm(x, norm, self.config.rms_norm_eps, packing, out);
         }
         let rows = wanted.len();
-        self.narrow_rows(Source::Normed, rows, &[weights]);
+        self.narrow_rows(Source::Normed, rows, [weights]);
         let Buffers { normed, logits, narrow, .. } = &mut *self.buffers;
         let logits = SharedMut::new(logits);
-        Linear { kernels: self.kernels, x: normed, packing, narrow, rows, weights }.for_each_tile(
+        let (kernels, x, first) = (self.kernels, &**normed, 0);
+        Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -186,18 +221,25 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Adds `source . weights` to the residual stream, normalised if there is a `post_norm`.
-    fn add_to_stream(&mut self, source: Source, weights: &Tensor, post_norm: Option<&[f32]>) {
+    /// Adds `source . weights + bias` to the residual stream, normalised if there is a `post_norm`.
+    fn add_to_stream(
+        &mut self,
+        source: Source,
+        weights: &Tensor,
+        bias: Option<&[f32]>,
+        post_norm: Option<&[f32]>,
+    ) {
         let hidden = self.config.hidden_size;
-        let packing = self.packing(&[weights]);
-        self.narrow(source, &[weights]);
+        let packing = self.packing([weights]);
+        self.narrow(source, [weights]);
         let Buffers { hidden: stream, projected, normed, attended, inner, narrow, .. } =
             &mut *self.buffers;
         let x = source.rows(normed, attended, inner);
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
-        Linear { kernels: self.kernels, x, packing, narrow, rows, weights }.for_each_tile(
+        let (kernels, first) = (self.kernels, 0);
+        Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -209,6 +251,7 @@ impl<'a> Regions<'a> {
                     None => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
                     Some(_) => out.copy_from_slice(values),
                 }
+                add_bias(out, bias.map(|bias| &bias[cols]));
             },
         );
         if let Some(weight) = post_norm {
@@ -234,13 +277,19 @@ impl<'a> Regions<'a> {
     }
 
     /// Converts `source` to the narrow types of `matrices`, which read it.
-    fn narrow(&mut self, source: Source, matrices: &[&Tensor]) {
+    fn narrow<const N: usize>(&mut self, source: Source, matrices: [&Tensor; N]) {
         self.narrow_rows(source, self.batch.rows(), matrices);
     }
 
     /// As [`narrow`](Self::narrow), for the first `rows` rows.
-    fn narrow_rows(&mut self, source: Source, rows: usize, matrices: &[&Tensor]) {
-        let len = matrices[0].cols;
+    pub(super) fn narrow_rows<'t>(
+        &mut self,
+        source: Source,
+        rows: usize,
+        matrices: impl IntoIterator<Item = &'t Tensor>,
+    ) {
+        let mut matrices = matrices.into_iter().peekable();
+        let Some(len) = matrices.peek().map(|first| first.cols) else { return };
         let stride = Packing::stride(len);
         let Buffers { normed, attended, inner, narrow, .. } = &mut *self.buffers;
         let x = source.rows(normed, attended, inner);
@@ -254,16 +303,19 @@ impl<'a> Regions<'a> {
     }
 
     /// Storage order of activations that all of `matrices` read.
-    pub(super) fn packing(&self, matrices: &[&Tensor]) -> Packing {
+    pub(super) fn packing<'t>(&self, matrices: impl IntoIterator<Item = &'t Tensor>) -> Packing {
         match self.buffers.narrow.kernels.pairs {
             // Pairs are neighbours.
             Some(_) => Packing::NATURAL,
-            None => Packing::new(matrices.iter().map(|tensor| tensor.dtype), self.kernels.lanes),
+            None => {
+                let dtypes = matrices.into_iter().map(|tensor| tensor.dtype);
+                Packing::new(dtypes, self.kernels.lanes)
+            }
         }
     }
 
     /// RMSNorm of the residual stream into `normed`.
-    fn norm(&mut self, weight: &[f32], packing: Packing) {
+    pub(super) fn norm(&mut self, weight: &[f32], packing: Packing) {
         let hidden = self.config.hidden_size;
         let stride = Packing::stride(hidden);
         let Buffers { hidden: stream, normed, .. } = &mut *self.buffers;
@@ -290,9 +342,14 @@ impl CpuForward {
     }
 }
 
+/// Adds an optional `bias` to as many values.
+pub(super) fn add_bias(values: &mut [f32], bias: Option<&[f32]>) {
+    values.iter_mut().zip(bias.into_iter().flatten()).for_each(|(value, bias)| *value += bias);
+}
+
 /// Calls `one(worker, row)` for each of `rows` rows of `width` values, over the threads if that is
 /// faster.
-fn for_each_row(
+pub(super) fn for_each_row(
     pool: &mut Pool,
     side: Option<&dyn HiddenSink>,
     rows: usize,
@@ -308,7 +365,7 @@ fn for_each_row(
 
 /// Input of a projection.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Normed,
     Attended,
     Inner,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use trail_platform::Memory;
 
-use crate::model::{LayerWeights, Model, Storage, Tensor, Weights};
+use crate::model::{GatedMlp, LayerWeights, Model, Storage, Tensor, Weights};
 
 use super::Pool;
 use super::kv::FEWER_BLOCKS;
@@ -63,8 +63,9 @@ fn regions(
     head_dim: usize,
 ) -> impl Iterator<Item = (Vec<&mut Tensor>, Option<usize>)> {
     let layers = weights.layers.iter_mut().flat_map(move |layer| {
-        let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
-        let others = [o, gate, up, down].map(|tensor| (vec![tensor], None));
+        let LayerWeights { q, k, v, o, mlp, .. } = layer;
+        let of_mlp = mlp.gated_mut().flat_map(GatedMlp::matrices_mut);
+        let others = [o].into_iter().chain(of_mlp).map(|tensor| (vec![tensor], None));
         [(vec![q, k, v], Some(head_dim))].into_iter().chain(others)
     });
     layers.chain([(vec![&mut weights.lm_head], None)])

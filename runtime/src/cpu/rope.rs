@@ -1,7 +1,7 @@
 //! Rotary position embedding. Rotated heads are in Hugging Face's order, which pairs dimension i
 //! with i + head_dim / 2; the rows of the projections can be stored in another one.
 
-use crate::model::{LayerRope, ModelConfig, RopePairing};
+use crate::model::{LayerRope, ModelConfig, RopeConfig, RopePairing};
 
 /// Tables of a model's layers.
 pub(crate) struct RopeTables {
@@ -12,9 +12,14 @@ pub(crate) struct RopeTables {
 impl RopeTables {
     /// Computes the tables of positions `0..max_context`.
     pub(crate) fn new(config: &ModelConfig, max_context: usize) -> Self {
-        let table = |frequencies: Vec<f64>| RopeTable::new(config, &frequencies, max_context);
-        let local = config.local_inverse_frequencies();
-        RopeTables { global: table(config.inverse_frequencies()), local: local.map(table) }
+        let table = |rope: &RopeConfig, frequencies: Vec<f64>| {
+            RopeTable::new(config, &frequencies, rope.attention_factor(), max_context)
+        };
+        let local = config.local_rope.zip(config.local_inverse_frequencies());
+        RopeTables {
+            global: table(&config.rope, config.inverse_frequencies()),
+            local: local.map(|(rope, frequencies)| table(&rope, frequencies)),
+        }
     }
 
     /// The table of layers with `rope`; `None` for those without RoPE.
@@ -27,7 +32,7 @@ impl RopeTables {
     }
 }
 
-/// Precomputed cosines and sines of every position.
+/// Precomputed cosines and sines of every position, times YaRN's factor.
 pub(crate) struct RopeTable {
     /// `[max_context][cos | sin][half]`
     table: Vec<f32>,
@@ -38,13 +43,13 @@ pub(crate) struct RopeTable {
 
 impl RopeTable {
     /// Computes the table of positions `0..max_context`.
-    fn new(config: &ModelConfig, frequencies: &[f64], max_context: usize) -> Self {
+    fn new(config: &ModelConfig, frequencies: &[f64], factor: f64, max_context: usize) -> Self {
         let half = config.head_dim / 2;
         let mut table = Vec::with_capacity(max_context * config.head_dim);
         for position in 0..max_context {
             let angles = frequencies.iter().map(|frequency| position as f64 * frequency);
-            table.extend(angles.clone().map(|angle| angle.cos() as f32));
-            table.extend(angles.map(|angle| angle.sin() as f32));
+            table.extend(angles.clone().map(|angle| (factor * angle.cos()) as f32));
+            table.extend(angles.map(|angle| (factor * angle.sin()) as f32));
         }
         RopeTable { table, half, pairing: config.rope_pairing }
     }

@@ -1,12 +1,15 @@
 //! The backend against the reference pass, and batch invariance: a row's bits must not depend on
 //! the chunking of its request.
 
+mod mixtures;
+
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trail_platform::Rng;
 
+use super::buffers::Buffers;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
@@ -58,11 +61,12 @@ fn every_feature() -> Arc<Model> {
     Arc::new(model)
 }
 
-/// Ragged widths, every GQA shape, each dtype; every feature; a model whose matrices have different
-/// types.
+/// Ragged widths, every GQA shape, each dtype; every feature; mixtures; a model whose matrices have
+/// different types.
 fn models() -> Vec<Arc<Model>> {
     let mut models = llamas();
     models.push(every_feature());
+    models.extend(mixtures::mixtures());
     models
 }
 
@@ -98,8 +102,10 @@ fn mixed_model() -> Model {
     model.weights.lm_head = q6.weights.lm_head.clone();
     for (index, layer) in model.weights.layers.iter_mut().enumerate() {
         layer.v = q6.weights.layers[index].v.clone();
-        layer.gate = bf16.weights.layers[index].gate.clone();
-        layer.down = if index == 0 { &bf16 } else { &q8 }.weights.layers[index].down.clone();
+        let mlp = layer.mlp.dense_mut().unwrap();
+        let of = |model: &Model| model.weights.layers[index].mlp.dense().unwrap().clone();
+        mlp.gate = of(&bf16).gate;
+        mlp.down = of(if index == 0 { &bf16 } else { &q8 }).down;
     }
     model
 }
@@ -148,9 +154,8 @@ fn backend(model: &Arc<Model>, (isa, compute, kv_dtype): Way, threads: usize) ->
     let mut forward = CpuForward::new(model.clone(), options).unwrap();
     if compute == Compute::Fast {
         let kernels = NarrowKernels { pairs: pairs(isa), ..forward.buffers.narrow.kernels };
-        let config = &model.config;
-        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
-        forward.buffers.narrow = Narrow::new(kernels, options.max_rows, widest).unwrap();
+        forward.buffers.narrow =
+            Narrow::new(kernels, &Buffers::product_inputs(&model.config, &options)).unwrap();
     }
     forward
 }

@@ -110,8 +110,13 @@ mod tests {
 
     #[test]
     fn a_step_clock_advances_by_costs_and_jumps_forward_only() {
-        let cost =
-            StepCost { fixed: 100.0, decode_row: 10.0, prefill_token: 5.0, context_token: 0.5 };
+        let cost = StepCost {
+            fixed: 100.0,
+            decode_row: 10.0,
+            prefill_token: 5.0,
+            context_token: 0.5,
+            experts: None,
+        };
         let clock = StepClock::new(cost);
         clock.complete_step(&StepWork {
             decode_rows: 2,

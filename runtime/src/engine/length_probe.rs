@@ -20,7 +20,9 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use half::bf16;
-use trail_probe::{Cell, Head, Partials, Probe, Reading, TapLayers, Tracker};
+use trail_probe::{
+    Beside, Cell, Head, Partials, Probe, PromptSums, Reading, Rows, TapLayers, Tracker,
+};
 
 use super::task_claims::TaskClaims;
 use crate::backend::{Batch, HiddenSink, RowSink, TapPlan, TapRow, TapStage};
@@ -43,13 +45,38 @@ struct Posteriors {
     probabilities: Vec<f32>,
 }
 
+/// The rows of a step, and the prompts' shares of all requests.
+struct Staged {
+    tap: TapStage,
+    /// `[requests]`.
+    prompts: Box<[PromptSums]>,
+}
+
+impl Staged {
+    /// Reads the prompts whose means are among the staged rows.
+    fn read_prompts(&mut self, head: &Head, partials: &Partials) {
+        let rows = self.tap.rows().iter().zip(self.tap.activations().chunks_exact(head.d()));
+        for (row, mean) in rows.filter(|(row, _)| row.generated == 0) {
+            let to = &mut self.prompts[row.request as usize];
+            head.read_prompt(mean, row.prompt_len, partials, to);
+        }
+    }
+
+    /// What staged row number `row` holds beside its activation.
+    fn beside(&self, row: usize) -> Beside<'_> {
+        let row = &self.tap.rows()[row];
+        let prompt = Some(&self.prompts[row.request as usize]);
+        Beside { generated: row.generated, prompt }
+    }
+}
+
 /// The probe of one engine, its posteriors, and the cells from which the engine reads estimates.
 pub struct LengthProbe {
     layers: TapLayers,
     head: Head,
     partials: Partials,
     /// Written while no task is claimable; read by tasks.
-    stage: RwLock<TapStage>,
+    stage: RwLock<Staged>,
     posteriors: Mutex<Posteriors>,
     /// The last step whose predictions were all published. Not in `posteriors`, whose lock is held
     /// while a step is smoothed: the engine's thread reads this one at every step.
@@ -72,7 +99,10 @@ impl LengthProbe {
     pub fn new(probe: Probe, requests: usize, max_rows: usize) -> Self {
         let hidden = probe.head.d() / probe.layers.count();
         let bins = probe.bins;
-        let stage = TapStage::new(hidden, probe.layers.count(), requests, max_rows);
+        let stage = Staged {
+            tap: TapStage::new(hidden, probe.layers.count(), requests, max_rows),
+            prompts: (0..requests).map(|_| probe.head.prompt_sums()).collect(),
+        };
         let posteriors = Posteriors {
             tracker: Tracker::new(probe.filter(), requests),
             probabilities: vec![0.0; max_rows * bins.count()],
@@ -96,7 +126,7 @@ impl LengthProbe {
     /// Keeps what requests that share KV blocks, of `num_blocks`, need of each: the sum of its
     /// activations.
     pub fn keep_blocks(&self, num_blocks: usize) {
-        self.stage.write().expect("no task panicked").keep_blocks(num_blocks);
+        self.stage.write().expect("no task panicked").tap.keep_blocks(num_blocks);
     }
 
     /// The layers whose outputs are tapped.
@@ -135,16 +165,19 @@ impl LengthProbe {
         let Some(task) = self.tasks.claim() else { return false };
         let _guard = PanicGuard(&self.broken);
         let stage = self.stage.read().expect("no task panicked");
-        let rows = stage.rows();
-        self.head.run_task(task, stage.activations(), rows.len(), &self.partials);
+        let rows = stage.tap.rows();
+        let beside = |row| stage.beside(row);
+        let of = Rows { activations: stage.tap.activations(), beside: &beside };
+        self.head.run_task(task, of, rows.len(), &self.partials);
         if self.tasks.finish() {
             let begun = Instant::now();
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             let probabilities = &mut posteriors.probabilities[..rows.len() * self.head.bins()];
             self.head.finish_rows(0..rows.len(), &self.partials, probabilities);
-            match stage.has_drafts() {
-                true => self.computed.store(stage.step(), Ordering::Release),
-                false => self.publish(&mut posteriors, begun, stage.step(), rows, None, |_| true),
+            let step = stage.tap.step();
+            match stage.tap.has_drafts() {
+                true => self.computed.store(step, Ordering::Release),
+                false => self.publish(&mut posteriors, begun, step, rows, None, |_| true),
             }
         }
         true
@@ -163,9 +196,9 @@ impl LengthProbe {
         }
         let begun = Instant::now();
         let mut stage = self.stage.write().expect("no task panicked");
-        stage.verify(&is_accepted);
+        stage.tap.verify(&is_accepted);
         let mut posteriors = self.posteriors.lock().expect("no task panicked");
-        self.publish(&mut posteriors, begun, step, stage.rows(), None, is_accepted);
+        self.publish(&mut posteriors, begun, step, stage.tap.rows(), None, is_accepted);
     }
 
     /// Smooths and publishes the rows of a step that `is_accepted`, from `given` probabilities or
@@ -209,8 +242,11 @@ impl Drop for PanicGuard<'_> {
 
 impl HiddenSink for LengthProbe {
     fn publish_hidden(&self, step: u64, at: usize, plan: &TapPlan, batch: &Batch, hidden: &[f32]) {
-        self.stage.write().expect("no task panicked").take(step, at, plan, batch, hidden);
+        let mut stage = self.stage.write().expect("no task panicked");
+        stage.tap.take(step, at, plan, batch, hidden);
         if !plan.rows.is_empty() && at + 1 == self.layers.count() {
+            stage.read_prompts(&self.head, &self.partials);
+            drop(stage);
             self.tasks.offer(self.head.tasks(plan.rows.len()));
         }
     }
@@ -223,13 +259,15 @@ impl HiddenSink for LengthProbe {
 impl RowSink for LengthProbe {
     fn stage(&self, step: u64, rows: &[TapRow], activations: &[bf16]) {
         let activations = activations.iter().map(|value| value.to_f32());
-        self.stage.write().expect("no task panicked").fill(step, rows, activations);
+        let mut stage = self.stage.write().expect("no task panicked");
+        stage.tap.fill(step, rows, activations);
+        stage.read_prompts(&self.head, &self.partials);
     }
 
     fn predict(&self) {
         let (step, rows) = {
             let stage = self.stage.read().expect("no task panicked");
-            (stage.step(), stage.rows().len())
+            (stage.tap.step(), stage.tap.rows().len())
         };
         if rows == 0 {
             return;
@@ -246,7 +284,7 @@ impl RowSink for LengthProbe {
     fn publish_probabilities(&self, step: u64, rows: &[TapRow], probabilities: &[f32]) {
         let begun = Instant::now();
         if rows.iter().any(|row| row.is_draft) {
-            self.stage.write().expect("no task panicked").fill(step, rows, std::iter::empty());
+            self.stage.write().expect("no task panicked").tap.fill(step, rows, std::iter::empty());
             let mut posteriors = self.posteriors.lock().expect("no task panicked");
             posteriors.probabilities[..probabilities.len()].copy_from_slice(probabilities);
             return self.computed.store(step, Ordering::Release);

@@ -72,7 +72,7 @@ pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
-pub use trail_scheduler::{BlockHash, StepCost, StepWork};
+pub use trail_scheduler::{BlockHash, ExpertCost, StepCost, StepWork};
 
 use crate::model::Model;
 use active::ActiveRequest;

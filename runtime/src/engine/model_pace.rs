@@ -34,9 +34,7 @@ pub(super) fn prefill_work(batch: &Batch) -> PrefillWork {
 /// contexts overstate short ones: within a prompt the mean follows, and a new prompt starts with a
 /// chunk that is rather too short.
 fn context_ratio(model: &Model) -> f64 {
-    let layers = model.weights.layers.iter();
-    let matrices = layers.flat_map(|l| [&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down]);
-    let per_token: usize = matrices.map(|matrix| matrix.rows * matrix.cols).sum();
+    let per_token = model.layer_weights_per_token();
     let per_context_token = 2 * model.config.q_size() * model.config.num_layers;
     per_context_token as f64 / per_token as f64
 }

@@ -175,7 +175,13 @@ mod tests {
 
     #[test]
     fn simulated_transfers_share_one_link() {
-        let cost = StepCost { fixed: 0.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        let cost = StepCost {
+            fixed: 0.0,
+            decode_row: 0.0,
+            prefill_token: 0.0,
+            context_token: 0.0,
+            experts: None,
+        };
         let clock = StepClock::new(cost);
         let mut swaps = Swaps::new(4);
         clock.advance_to(1_000);

@@ -1,5 +1,7 @@
 //! Named tensors of a model, in one or several mapped files.
 
+mod raw_tensor;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
@@ -13,6 +15,7 @@ use super::gguf::{GgufFile, GgufModel};
 use super::header::Header;
 use super::quantized::{self, Quantization};
 use super::{Architecture, Dtype, Storage, Tensor};
+pub(super) use raw_tensor::RawTensor;
 
 /// Named tensors; each can be taken once by its name in Hugging Face's checkpoints.
 pub struct Archive {
@@ -47,48 +50,6 @@ struct Entry {
     offset: usize,
     /// Bytes of the tensor.
     len: usize,
-}
-
-/// A tensor as it is stored, whatever its dtype.
-pub(super) struct RawTensor {
-    pub(super) file: PathBuf,
-    pub(super) name: String,
-    /// In the spelling of safetensors.
-    pub(super) dtype: String,
-    pub(super) shape: Vec<usize>,
-    storage: Storage,
-    offset: usize,
-    len: usize,
-}
-
-impl RawTensor {
-    /// The bytes, little-endian.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &(*self.storage).as_ref()[self.offset..self.offset + self.len]
-    }
-
-    /// The words of 32 bits.
-    pub(super) fn words(&self) -> impl Iterator<Item = u32> {
-        self.bytes().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word))
-    }
-
-    /// The values of a float type that the backends have; none of another type.
-    pub(super) fn floats(&self) -> Vec<f32> {
-        let known = [Dtype::F32, Dtype::F16, Dtype::Bf16];
-        let Some(dtype) = known.into_iter().find(|dtype| dtype.to_string() == self.dtype) else {
-            return Vec::new();
-        };
-        let mut values = vec![0.0; self.len / dtype.block_bytes()];
-        dtype.widen(self.bytes(), &mut values);
-        values
-    }
-}
-
-impl Entry {
-    /// Returns true if the type is `dtype`, one that the backends do not have.
-    fn is_stored(&self, dtype: &str) -> bool {
-        self.dtype.as_ref().is_err_and(|name| name == dtype)
-    }
 }
 
 impl Archive {
@@ -221,40 +182,65 @@ impl Archive {
         self.take(name, &[rows, cols], rows, cols)
     }
 
-    /// Takes the tensor `name` as it is stored. Its bytes count as mapped no more: the copy does.
-    pub(super) fn take_raw(&mut self, name: &str) -> Option<RawTensor> {
-        let Entry { file, dtype, shape, storage, offset, len } = self.tensors.remove(name)?;
-        self.bytes -= len;
-        let dtype = dtype.map_or_else(|name| name, |dtype| dtype.to_string());
-        Some(RawTensor { file, name: name.to_owned(), dtype, shape, storage, offset, len })
-    }
-
-    /// Returns true if the tensor `name` is there and of the stored type `dtype`.
-    pub(super) fn stores(&self, name: &str, dtype: &str) -> bool {
-        self.tensors.get(name).is_some_and(|entry| entry.is_stored(dtype))
-    }
-
-    /// Bytes of all tensors of the stored type `dtype`, one that the backends do not have.
-    pub(super) fn bytes_of(&self, dtype: &str) -> u64 {
-        let tensors = self.tensors.values().filter(|entry| entry.is_stored(dtype));
-        tensors.map(|entry| entry.len as u64).sum()
-    }
-
-    /// Leaves out the tensors of `module` with the names `parts`.
-    pub(super) fn forget(&mut self, module: &str, parts: &[&str]) {
-        for part in parts {
-            self.tensors.remove(&format!("{module}.{part}"));
+    /// Takes the vector `name` of `len` elements as a matrix of one row, without copying its bytes;
+    /// Hugging Face's checkpoints have it as such a matrix.
+    pub(super) fn row(&mut self, name: &str, len: usize) -> Result<Tensor, LoadError> {
+        match self.naming {
+            Naming::HuggingFace => self.matrix(name, 1, len),
+            Naming::Gguf(_) => self.take(name, &[len], 1, len),
         }
     }
 
-    /// Returns true if the tensor with the stored name `name` is a bias of zeros, as AutoGPTQ
-    /// writes for modules without one.
-    pub(super) fn is_zero_bias(&self, name: &str) -> bool {
-        let is_bias = self.quantization.is_some() && name.ends_with(".bias");
-        self.tensors.get(name).filter(|_| is_bias).is_some_and(|entry| {
-            let bytes = &(*entry.storage).as_ref()[entry.offset..entry.offset + entry.len];
-            bytes.iter().all(|byte| *byte == 0)
-        })
+    /// Takes the matrices `[rows, cols]` of `count` experts, without copying their bytes: in
+    /// Hugging Face's checkpoints `PREFIX.EXPERT.PART.weight`, in GGUF files one tensor.
+    pub(super) fn experts(
+        &mut self,
+        prefix: &str,
+        part: &str,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Vec<Tensor>, LoadError> {
+        if self.naming == Naming::HuggingFace {
+            let mut matrix = |expert| {
+                let name = format!("{prefix}.{expert}.{part}.weight");
+                self.matrix(&name, rows, cols)
+            };
+            return (0..count).map(&mut matrix).collect();
+        }
+        let name = format!("{prefix}.{part}.weight");
+        let all = self.take(&name, &[count, rows, cols], count * rows, cols)?;
+        let part = |expert| all.part(expert * rows, rows).expect("rows of the tensor");
+        Ok((0..count).map(part).collect())
+    }
+
+    /// True if the tensors have the names of GGUF files.
+    pub(super) fn is_gguf(&self) -> bool {
+        self.naming != Naming::HuggingFace
+    }
+
+    /// Takes the bytes of the tensor `name`, of unsigned bytes of `shape`.
+    pub(super) fn byte_tensor(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Vec<u8>, LoadError> {
+        let entry = self.entry(name, shape)?;
+        let len = shape.iter().product::<usize>();
+        let bytes = (*entry.storage).as_ref();
+        match entry.dtype {
+            Err(found) if found == "U8" => Ok(bytes[entry.offset..][..len].to_vec()),
+            dtype => {
+                let found = dtype.map_or_else(|found| found, |dtype| dtype.to_string());
+                let remedy = "choose the checkpoint with MXFP4 weights, or one without";
+                Err(LoadError::new(&entry.file, name, "U8", found, remedy))
+            }
+        }
+    }
+
+    /// Takes the three-dimensional tensor `name` as a matrix `[rows, cols]` of its last dimension.
+    pub(super) fn stacked(&mut self, name: &str, shape: [usize; 3]) -> Result<Tensor, LoadError> {
+        self.take(name, &shape, shape[0] * shape[1], shape[2])
     }
 
     /// Takes the vector `name` of `len` elements as f32.
@@ -279,6 +265,22 @@ impl Archive {
         &self.file
     }
 
+    /// Takes the entry of the tensor `name` of `shape`.
+    fn entry(&mut self, name: &str, shape: &[usize]) -> Result<Entry, LoadError> {
+        let stored = &*self.stored_name(name);
+        let Some(entry) = self.tensors.remove(stored) else {
+            let expected = format!("a tensor of shape {shape:?}");
+            let remedy = "pass the folder if the model is sharded, else download it again";
+            return Err(LoadError::new(&self.file, stored, expected, "no such tensor", remedy));
+        };
+        if entry.shape == shape {
+            return Ok(entry);
+        }
+        let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
+        let remedy = format!("check that {} belongs to this file", self.config_name());
+        Err(LoadError::new(&entry.file, stored, expected, found, remedy))
+    }
+
     /// Takes the tensor `name` of `shape` as a `[rows, cols]` matrix.
     fn take(
         &mut self,
@@ -287,20 +289,11 @@ impl Archive {
         rows: usize,
         cols: usize,
     ) -> Result<Tensor, LoadError> {
+        let entry = self.entry(name, shape)?;
         let stored = &*self.stored_name(name);
-        let Some(entry) = self.tensors.remove(stored) else {
-            let expected = format!("a tensor of shape {shape:?}");
-            let remedy = "pass the folder if the model is sharded, else download it again";
-            return Err(LoadError::new(&self.file, stored, expected, "no such tensor", remedy));
-        };
         let refuse = |expected: String, found: String, remedy: &str| {
             LoadError::new(&entry.file, stored, expected, found, remedy)
         };
-        if entry.shape != shape {
-            let (expected, found) = (format!("shape {shape:?}"), format!("{:?}", entry.shape));
-            let remedy = format!("check that {} belongs to this file", self.config_name());
-            return Err(refuse(expected, found, &remedy));
-        }
         let dtype = entry.dtype.clone().map_err(|found| {
             let remedy = "choose the unquantized checkpoint of the model";
             refuse("BF16, F16 or F32".into(), found, remedy)

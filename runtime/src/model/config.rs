@@ -2,6 +2,8 @@
 
 use trail_cpu_kernels::{Activation, Dtype};
 
+use super::MixtureConfig;
+
 /// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
@@ -17,20 +19,54 @@ pub enum Architecture {
     Qwen3,
     /// SmolLM3: Llama with layers without RoPE.
     SmolLm3,
+    /// gpt-oss: experts with biases and a limited SwiGLU, attention sinks, biases of all
+    /// projections of attention, a window in every second layer, YaRN.
+    GptOss,
     /// Gemma 3, text only: scaled embedding, GeGLU, norms on q and k and after each block, local
     /// and global layers with two RoPE bases.
     Gemma3,
+    /// Mixtral: Mistral with experts in place of the MLP.
+    Mixtral,
+    /// OLMoE: Llama with experts, and norms over all of q and of k.
+    Olmoe,
+    /// Qwen2-MoE, Qwen1.5-MoE: Qwen2 with experts, and one more that all tokens share.
+    Qwen2Moe,
+    /// Qwen3-MoE: Qwen3 with experts.
+    Qwen3Moe,
 }
 
 impl Architecture {
     /// True if the query, key and value projections have biases.
     pub fn has_qkv_bias(self) -> bool {
-        self == Architecture::Qwen2
+        matches!(self, Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::GptOss)
     }
 
-    /// True if query and key heads are normalised before RoPE.
+    /// True if the output projection of attention, the router and the experts have biases, and
+    /// heads have attention sinks.
+    pub fn has_sinks(self) -> bool {
+        self == Architecture::GptOss
+    }
+
+    /// True if queries and keys are normalised before RoPE, each head alone or all together.
     pub fn has_qk_norm(self) -> bool {
-        matches!(self, Architecture::Qwen3 | Architecture::Gemma3)
+        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe};
+        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe)
+    }
+
+    /// True if one norm has all query heads of a row, and one all key heads.
+    pub fn has_wide_qk_norm(self) -> bool {
+        self == Architecture::Olmoe
+    }
+
+    /// True if layers have experts in place of the MLP.
+    pub fn has_experts(self) -> bool {
+        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
+        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
+    }
+
+    /// True if one of the experts computes every row.
+    pub fn has_shared_expert(self) -> bool {
+        self == Architecture::Qwen2Moe
     }
 
     /// True if the outputs of attention and MLP are normalised before they are added.
@@ -80,6 +116,51 @@ pub enum RopeScaling {
         /// Context length of the original training, tokens.
         original_context: f64,
     },
+    /// YaRN: by the turns of a frequency in the original context.
+    Yarn(Yarn),
+}
+
+/// YaRN's constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// Divisor of the low frequencies.
+    pub factor: f64,
+    /// Frequencies with more turns in the original context are kept.
+    pub beta_fast: f64,
+    /// Frequencies with fewer turns in it are divided by `factor`; between the two is a ramp.
+    pub beta_slow: f64,
+    /// Context length of the original training, tokens.
+    pub original_context: f64,
+    /// True if the ramp begins and ends at whole dimensions.
+    pub truncate: bool,
+    /// Factor of queries and of keys.
+    pub attention_factor: f64,
+}
+
+impl Yarn {
+    /// The factor of queries and keys that the paper gives for a factor of the context.
+    pub fn attention_factor_of(factor: f64) -> f64 {
+        if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+    }
+
+    /// Share of the scaled frequency in that of pair `i`, of heads of `head_dim` and of base
+    /// `theta`.
+    fn ramp(&self, i: usize, head_dim: usize, theta: f64) -> f64 {
+        let dim = head_dim as f64;
+        let turns_at = |turns: f64| {
+            let wavelengths = self.original_context / (turns * 2.0 * std::f64::consts::PI);
+            dim * wavelengths.ln() / (2.0 * theta.ln())
+        };
+        let (mut low, mut high) = (turns_at(self.beta_fast), turns_at(self.beta_slow));
+        if self.truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        (low, high) = (low.max(0.0), high.min(dim - 1.0));
+        if low == high {
+            high += 0.001;
+        }
+        ((i as f64 - low) / (high - low)).clamp(0.0, 1.0)
+    }
 }
 
 /// Rotary position embedding.
@@ -96,7 +177,22 @@ impl RopeConfig {
     pub fn inverse_frequencies(&self, head_dim: usize) -> Vec<f64> {
         let half = head_dim / 2;
         let frequency = |i: usize| self.theta.powf(-(i as f64) / half as f64);
-        (0..half).map(|i| scale_frequency(frequency(i), self.scaling)).collect()
+        let scaled = |i: usize| match self.scaling {
+            RopeScaling::Yarn(yarn) => {
+                let share = yarn.ramp(i, head_dim, self.theta);
+                frequency(i) * (share / yarn.factor + 1.0 - share)
+            }
+            scaling => scale_frequency(frequency(i), scaling),
+        };
+        (0..half).map(scaled).collect()
+    }
+
+    /// Factor of queries and of keys.
+    pub fn attention_factor(&self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            _ => 1.0,
+        }
     }
 }
 
@@ -107,8 +203,10 @@ pub struct ModelConfig {
     pub architecture: Architecture,
     /// Residual stream width d.
     pub hidden_size: usize,
-    /// Width of the MLP's inner layer.
+    /// Width of the MLP's inner layer; of a mixture's experts see `mixture`.
     pub intermediate_size: usize,
+    /// The experts in place of the MLP, if the family has them.
+    pub mixture: Option<MixtureConfig>,
     /// Number of transformer layers.
     pub num_layers: usize,
     /// Number of query heads.
@@ -157,6 +255,14 @@ impl ModelConfig {
         self.num_heads * self.head_dim
     }
 
+    /// Lengths of the norms of q and k.
+    pub fn qk_norm_sizes(&self) -> (usize, usize) {
+        match self.architecture.has_wide_qk_norm() {
+            true => (self.q_size(), self.kv_size()),
+            false => (self.head_dim, self.head_dim),
+        }
+    }
+
     /// Rows of the key (and of the value) projection.
     pub fn kv_size(&self) -> usize {
         self.num_kv_heads * self.head_dim
@@ -173,6 +279,31 @@ impl ModelConfig {
         let tokens: usize =
             self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
         dtype.bytes_of(2 * tokens * self.kv_size())
+    }
+
+    /// The mixture that takes the place of the MLP of `layer`, if one does.
+    pub fn layer_mixture(&self, layer: usize) -> Option<&MixtureConfig> {
+        self.mixture.as_ref().filter(|mixture| !mixture.dense_layers.contains(&layer))
+    }
+
+    /// Inner activations of each kind of MLP that the layers have: rows for each row of a batch,
+    /// and their width.
+    pub fn inner_shapes(&self) -> Vec<(usize, usize)> {
+        let mut shapes = Vec::new();
+        if (0..self.num_layers).any(|layer| self.layer_mixture(layer).is_none()) {
+            shapes.push((1, self.intermediate_size));
+        }
+        if let Some(mixture) = &self.mixture {
+            shapes.push((mixture.experts_per_token, mixture.expert_size));
+            shapes.extend(mixture.shared_size.map(|size| (1, size)));
+        }
+        shapes
+    }
+
+    /// Rows of the MLPs' input for each row of a batch: the row, and in a mixture a copy for each
+    /// of its experts, so that the rows of an expert can be consecutive.
+    pub fn mlp_input_rows(&self) -> usize {
+        1 + self.mixture.as_ref().map_or(0, |mixture| mixture.experts_per_token)
     }
 
     /// Factor of the scores.
@@ -210,7 +341,7 @@ impl ModelConfig {
 /// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).
 fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::None => freq,
+        RopeScaling::None | RopeScaling::Yarn(_) => freq,
         RopeScaling::Linear { factor } => freq / factor,
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let wavelength = 2.0 * std::f64::consts::PI / freq;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trail_cpu_kernels::Activation;
+use trail_cpu_kernels::{Activation, SWIGLU_ALPHA, SWIGLU_LIMIT};
 
 use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
@@ -10,7 +10,7 @@ use super::family::Family;
 use super::fields::Fields;
 use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
-use super::{files, layer_file, rope_file};
+use super::{files, layer_file, mixture_file, rope_file};
 
 /// Default of RMSNorm's epsilon, as in transformers.
 const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
@@ -51,6 +51,7 @@ impl ModelConfig {
             architecture,
             hidden_size,
             intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
+            mixture: mixture_file::read(&fields, architecture, num_layers)?,
             num_layers,
             num_heads,
             num_kv_heads: num_kv_heads(&fields, family, num_heads)?,
@@ -65,7 +66,11 @@ impl ModelConfig {
             rope_pairing: RopePairing::Halves,
             attention_scale: attention_scale(&fields, architecture)?,
             embedding_scale,
-            activation: if is_gemma { Activation::GeluTanh } else { Activation::Silu },
+            activation: match architecture {
+                Architecture::Gemma3 => Activation::GeluTanh,
+                Architecture::GptOss => Activation::SwigluOai,
+                _ => Activation::Silu,
+            },
             windows,
             tie_word_embeddings: match fields.get("tie_word_embeddings") {
                 None => family.is_tied,
@@ -101,10 +106,16 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
         let remedy = "choose a model that generates text";
         return Err(fields.refuse("use_bidirectional_attention", "false", remedy));
     }
-    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+    for key in ["attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"] {
         if fields.get(key).is_some() {
-            return Err(fields.refuse(key, "null", "choose a model without soft capping"));
+            return Err(fields.refuse(key, "null", "choose a model without this limit of values"));
         }
+    }
+    let quantization = fields.object("quantization_config", "quantization_config.")?;
+    let method = quantization.as_ref().map(|quantization| quantization.text("quant_method"));
+    if method.transpose()?.flatten() == Some("mxfp4") && architecture != Architecture::GptOss {
+        let remedy = "choose another checkpoint of the model";
+        return Err(fields.refuse("quantization_config", "mxfp4 for gpt-oss alone", remedy));
     }
     Quantization::of_config(fields)?;
     // `dtype` since transformers 4.56. The tensors carry their own; a file that declares another
@@ -114,6 +125,12 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
         if fields.text(key)?.is_some_and(|dtype| !known.contains(&dtype)) {
             let remedy = "choose the bf16, f16 or f32 checkpoint of the model";
             return Err(fields.refuse(key, "bfloat16, float16 or float32", remedy));
+        }
+    }
+    for (key, value) in [("swiglu_limit", SWIGLU_LIMIT), ("swiglu_alpha", SWIGLU_ALPHA)] {
+        let stored = fields.optional_positive(key)?;
+        if architecture == Architecture::GptOss && stored.is_some_and(|x| x as f32 != value) {
+            return Err(fields.refuse(key, &value.to_string(), "choose a model of OpenAI's"));
         }
     }
     let (key, activation, remedy) = match architecture {

@@ -38,7 +38,7 @@ const LLAMA: Family = Family {
     window: None,
 };
 
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 12] = [
     LLAMA,
     Family {
         class: "MistralForCausalLM",
@@ -89,6 +89,45 @@ const FAMILIES: [Family; 7] = [
         rope_theta: 1_000_000.0,
         is_tied: true,
         window: Some(4096),
+    },
+    Family {
+        class: "GptOssForCausalLM",
+        model_type: "gpt_oss",
+        architecture: Architecture::GptOss,
+        head_dim: Some(64),
+        num_kv_heads: Some(8),
+        rope_theta: 150_000.0,
+        window: Some(128),
+        ..LLAMA
+    },
+    Family {
+        class: "MixtralForCausalLM",
+        model_type: "mixtral",
+        architecture: Architecture::Mixtral,
+        num_kv_heads: Some(8),
+        ..LLAMA
+    },
+    Family {
+        class: "OlmoeForCausalLM",
+        model_type: "olmoe",
+        architecture: Architecture::Olmoe,
+        ..LLAMA
+    },
+    Family {
+        class: "Qwen2MoeForCausalLM",
+        model_type: "qwen2_moe",
+        architecture: Architecture::Qwen2Moe,
+        num_kv_heads: Some(16),
+        window: Some(4096),
+        ..LLAMA
+    },
+    Family {
+        class: "Qwen3MoeForCausalLM",
+        model_type: "qwen3_moe",
+        architecture: Architecture::Qwen3Moe,
+        num_kv_heads: Some(4),
+        window: Some(4096),
+        ..LLAMA
     },
 ];
 

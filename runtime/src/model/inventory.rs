@@ -1,6 +1,6 @@
 //! List of a model's tensors, for reports.
 
-use super::{Dtype, Tensor, Weights};
+use super::{Dtype, GatedMlp, Mlp, MlpBias, Tensor, Weights};
 
 /// A tensor of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,37 @@ impl TensorInfo {
     }
 }
 
+/// The matrices of an MLP; those of all experts are one tensor.
+fn of_mlp(mlp: &Mlp, layer: usize) -> Vec<TensorInfo> {
+    let gated = |names: [&'static str; 3], mlp: &GatedMlp| -> Vec<TensorInfo> {
+        let named = names.into_iter().zip(mlp.matrices());
+        named.map(|(name, tensor)| TensorInfo::matrix(name, Some(layer), tensor)).collect()
+    };
+    let biases = |bias: &MlpBias| {
+        let named = [("gate_bias", &bias.gate), ("up_bias", &bias.up), ("down_bias", &bias.down)];
+        named.map(|(name, bias)| TensorInfo::vector(name, Some(layer), bias))
+    };
+    let mixture = match mlp {
+        Mlp::Dense(dense) => return gated(["gate", "up", "down"], dense),
+        Mlp::Mixture(mixture) => mixture,
+    };
+    let count = mixture.experts.len();
+    let mut all = vec![TensorInfo::matrix("router", Some(layer), &mixture.router)];
+    let router_bias = mixture.router_bias.as_ref();
+    all.extend(router_bias.map(|bias| TensorInfo::vector("router_bias", Some(layer), bias)));
+    if let Some(first) = mixture.experts.first() {
+        let matrices = gated(["gate_experts", "up_experts", "down_experts"], first);
+        let one_expert = matrices.into_iter().chain(first.bias.iter().flat_map(biases));
+        all.extend(one_expert.map(|one| {
+            let shape = [&[count], &one.shape[..]].concat();
+            TensorInfo { shape, bytes: one.bytes * count, ..one }
+        }));
+    }
+    let shared = ["gate_shared", "up_shared", "down_shared"];
+    all.extend(mixture.shared.iter().flat_map(|mlp| gated(shared, mlp)));
+    all
+}
+
 impl Weights {
     /// All tensors in the order of the forward pass. An output projection that is the embedding
     /// table is left out; vectors are f32 in memory, whatever the file has.
@@ -49,10 +80,8 @@ impl Weights {
                 matrix("v", &layer.v),
                 matrix("o", &layer.o),
                 vector("mlp_norm", &layer.mlp_norm),
-                matrix("gate", &layer.gate),
-                matrix("up", &layer.up),
-                matrix("down", &layer.down),
             ]);
+            all.extend(of_mlp(&layer.mlp, index));
             if let Some(bias) = &layer.qkv_bias {
                 all.extend([
                     vector("q_bias", &bias.q),
@@ -60,6 +89,8 @@ impl Weights {
                     vector("v_bias", &bias.v),
                 ]);
             }
+            all.extend(layer.o_bias.as_ref().map(|bias| vector("o_bias", bias)));
+            all.extend(layer.sinks.as_ref().map(|sinks| vector("sinks", sinks)));
             if let Some(norm) = &layer.qk_norm {
                 all.extend([vector("q_norm", &norm.q), vector("k_norm", &norm.k)]);
             }

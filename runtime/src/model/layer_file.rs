@@ -29,9 +29,9 @@ pub(super) fn windows(
     };
     Ok(match family.architecture {
         // Transformers' Mistral ignores `layer_types`, so the weights were trained without it.
-        Architecture::Llama | Architecture::Mistral => all(&|_| true),
+        Architecture::Llama | Architecture::Mistral | Architecture::Olmoe => all(&|_| true),
         _ if fields.get("layer_types").is_some() => by_types(fields, num_layers, window)?,
-        Architecture::Ministral => all(&|_| true),
+        Architecture::Ministral | Architecture::Mixtral | Architecture::Qwen3Moe => all(&|_| true),
         Architecture::Qwen2 | Architecture::Qwen3 => {
             let full = match fields.get("max_window_layers").and_then(Value::as_u64) {
                 Some(0) => 0, // All layers have the window.
@@ -40,6 +40,12 @@ pub(super) fn windows(
                     .unwrap_or(DEFAULT_MAX_WINDOW_LAYERS),
             };
             all(&|layer| layer >= full)
+        }
+        Architecture::GptOss => all(&|layer| layer % 2 == 0),
+        Architecture::Qwen2Moe => {
+            let end = fields.optional_size("max_window_layers", MAX_LAYERS)?;
+            let end = end.unwrap_or(DEFAULT_MAX_WINDOW_LAYERS);
+            all(&|layer| layer % 2 == 0 && layer < end)
         }
         Architecture::SmolLm3 => all(&|layer| without_rope.contains(&layer)),
         Architecture::Gemma3 => {
@@ -54,11 +60,17 @@ pub(super) fn windows(
 fn window(fields: &Fields, family: &Family) -> Result<Option<usize>, LoadError> {
     let key = "sliding_window";
     let is_used = match family.architecture {
-        Architecture::Llama => false,
-        Architecture::Mistral | Architecture::Ministral | Architecture::Gemma3 => true,
-        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::SmolLm3 => {
-            fields.flag("use_sliding_window")?
-        }
+        Architecture::Llama | Architecture::Olmoe => false,
+        Architecture::Mistral
+        | Architecture::Ministral
+        | Architecture::Mixtral
+        | Architecture::GptOss
+        | Architecture::Gemma3 => true,
+        Architecture::Qwen2
+        | Architecture::Qwen2Moe
+        | Architecture::Qwen3
+        | Architecture::Qwen3Moe
+        | Architecture::SmolLm3 => fields.flag("use_sliding_window")?,
     };
     if !is_used {
         return Ok(None);

@@ -6,6 +6,7 @@ use super::archive::Archive;
 use super::error::LoadError;
 use super::files::{self, WeightFiles};
 use super::gguf::GgufModel;
+use super::load_mlp;
 use super::quantized::Quantization;
 use super::{LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
 
@@ -50,8 +51,11 @@ fn load_layer(
     index: usize,
 ) -> Result<LayerWeights, LoadError> {
     let name = |part: &str| format!("model.layers.{index}.{part}.weight");
-    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let hidden = config.hidden_size;
     let (q, kv) = (config.q_size(), config.kv_size());
+    let has_sinks = config.architecture.has_sinks();
+    let bias = |part: &str| format!("model.layers.{index}.{part}.bias");
+    let sinks = format!("model.layers.{index}.self_attn.sinks");
     // Gemma's `post_attention_layernorm` is one of its post norms, in other families the norm
     // before the MLP.
     let mlp_norm = match config.architecture.has_post_norms() {
@@ -65,13 +69,22 @@ fn load_layer(
         v: archive.matrix(&name("self_attn.v_proj"), kv, hidden)?,
         o: archive.matrix(&name("self_attn.o_proj"), hidden, q)?,
         mlp_norm: load_norm(config, archive, &name(mlp_norm), hidden)?,
-        gate: archive.matrix(&name("mlp.gate_proj"), inner, hidden)?,
-        up: archive.matrix(&name("mlp.up_proj"), inner, hidden)?,
-        down: archive.matrix(&name("mlp.down_proj"), hidden, inner)?,
+        mlp: load_mlp::load(config, archive, index)?,
         qkv_bias: load_qkv_bias(config, archive, index)?,
+        o_bias: optional_vector(has_sinks, archive, &bias("self_attn.o_proj"), hidden)?,
+        sinks: optional_vector(has_sinks, archive, &sinks, config.num_heads)?,
         qk_norm: load_qk_norm(config, archive, index)?,
         post_norms: load_post_norms(config, archive, index)?,
     })
+}
+
+fn optional_vector(
+    is_there: bool,
+    archive: &mut Archive,
+    name: &str,
+    len: usize,
+) -> Result<Option<Vec<f32>>, LoadError> {
+    is_there.then(|| archive.vector(name, len)).transpose()
 }
 
 fn load_qkv_bias(
@@ -100,11 +113,12 @@ fn load_qk_norm(
     if !config.architecture.has_qk_norm() {
         return Ok(None);
     }
-    let mut norm = |part: &str| {
+    let mut norm = |part: &str, len: usize| {
         let name = format!("model.layers.{index}.self_attn.{part}_norm.weight");
-        load_norm(config, archive, &name, config.head_dim)
+        load_norm(config, archive, &name, len)
     };
-    Ok(Some(QkNorm { q: norm("q")?, k: norm("k")? }))
+    let (q, k) = config.qk_norm_sizes();
+    Ok(Some(QkNorm { q: norm("q", q)?, k: norm("k", k)? }))
 }
 
 fn load_post_norms(

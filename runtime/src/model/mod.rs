@@ -13,11 +13,16 @@ pub(crate) mod fields;
 pub mod files;
 mod generation_config;
 pub mod gguf;
+mod gpt_oss;
 mod header;
 mod inventory;
 mod layer_file;
 mod load;
+mod load_mlp;
 mod mapped_file;
+pub mod mixture;
+mod mixture_file;
+pub mod mlp;
 mod quantized;
 mod random;
 mod rope_file;
@@ -26,13 +31,17 @@ mod size_limits;
 pub mod weights;
 
 pub use archive::Archive;
-pub use config::{Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling};
+pub use config::{
+    Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,
+};
 pub use error::LoadError;
 pub use files::WeightFiles;
 pub use generation_config::GenerationConfig;
 pub use inventory::TensorInfo;
+pub use mixture::MixtureConfig;
+pub use mlp::{GatedMlp, Mixture, Mlp, MlpBias};
 pub use quantized::Quantization;
-pub use trail_cpu_kernels::{Activation, Dtype};
+pub use trail_cpu_kernels::{Activation, Dtype, SWIGLU_ALPHA, SWIGLU_LIMIT};
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 
 /// A loaded model.
@@ -42,4 +51,13 @@ pub struct Model {
     pub config: ModelConfig,
     /// Weights in their stored dtype.
     pub weights: Weights,
+}
+
+impl Model {
+    /// Weights of the layers' matrices that a token is multiplied with: of a mixture's experts
+    /// those that it goes to.
+    pub fn layer_weights_per_token(&self) -> usize {
+        let experts = self.config.mixture.as_ref().map_or(0, |mixture| mixture.experts_per_token);
+        self.weights.layers.iter().map(|layer| layer.per_token(experts)).sum()
+    }
 }

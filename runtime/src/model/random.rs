@@ -7,7 +7,8 @@ use trail_cpu_kernels::fill_random;
 use trail_platform::{Memory, Rng};
 
 use super::{
-    Dtype, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
+    Dtype, GatedMlp, LayerWeights, Mixture, MixtureConfig, Mlp, MlpBias, Model, ModelConfig,
+    PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
 };
 
 /// Number of values drawn from one seed: the unit of parallel generation.
@@ -37,7 +38,7 @@ impl Model {
         let weights = (|| {
             let embed = next()?;
             let mut layers = Vec::with_capacity(config.num_layers);
-            for _ in 0..config.num_layers {
+            for index in 0..config.num_layers {
                 layers.push(LayerWeights {
                     attention_norm: vectors.norm(hidden),
                     q: next()?,
@@ -45,10 +46,26 @@ impl Model {
                     v: next()?,
                     o: next()?,
                     mlp_norm: vectors.norm(hidden),
-                    gate: next()?,
-                    up: next()?,
-                    down: next()?,
+                    mlp: match config.layer_mixture(index) {
+                        None => Mlp::Dense(gated(&mut next)?),
+                        Some(mixture) => Mlp::Mixture(Mixture {
+                            router: vectors.router(hidden, mixture),
+                            router_bias: vectors.bias(&config, mixture.router_rows()),
+                            experts: (0..mixture.num_experts)
+                                .map(|_| {
+                                    let bias = vectors.mlp_bias(&config, mixture.expert_size);
+                                    Some(GatedMlp { bias, ..gated(&mut next)? })
+                                })
+                                .collect::<Option<_>>()?,
+                            shared: match mixture.shared_size {
+                                None => None,
+                                Some(_) => Some(gated(&mut next)?),
+                            },
+                        }),
+                    },
                     qkv_bias: vectors.qkv_bias(&config),
+                    o_bias: vectors.bias(&config, hidden),
+                    sinks: vectors.bias(&config, config.num_heads),
                     qk_norm: vectors.qk_norm(&config),
                     post_norms: vectors.post_norms(&config),
                 });
@@ -62,7 +79,12 @@ impl Model {
     }
 }
 
-/// Random norms and biases.
+/// The next three matrices.
+fn gated(next: &mut impl FnMut() -> Option<Tensor>) -> Option<GatedMlp> {
+    Some(GatedMlp { gate: next()?, up: next()?, down: next()?, bias: None })
+}
+
+/// Random norms, biases and routers.
 struct Vectors(Rng);
 
 impl Vectors {
@@ -75,6 +97,28 @@ impl Vectors {
         self.draw(1.0, len)
     }
 
+    /// Scores of unit activations have a standard deviation of 1.
+    fn router(&mut self, hidden: usize, mixture: &MixtureConfig) -> Tensor {
+        let (rows, deviation) = (mixture.router_rows(), 1.0 / (hidden as f32).sqrt());
+        let values: Vec<f32> =
+            (0..rows * hidden).map(|_| deviation * self.0.fast_normal()).collect();
+        let bytes = Arc::new(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
+        Tensor::new(Dtype::F32, rows, hidden, bytes, 0).expect("as many bytes")
+    }
+
+    /// A bias of the families that have attention sinks.
+    fn bias(&mut self, config: &ModelConfig, len: usize) -> Option<Vec<f32>> {
+        config.architecture.has_sinks().then(|| self.draw(0.0, len))
+    }
+
+    fn mlp_bias(&mut self, config: &ModelConfig, inner: usize) -> Option<MlpBias> {
+        Some(MlpBias {
+            gate: self.bias(config, inner)?,
+            up: self.bias(config, inner)?,
+            down: self.bias(config, config.hidden_size)?,
+        })
+    }
+
     fn qkv_bias(&mut self, config: &ModelConfig) -> Option<QkvBias> {
         config.architecture.has_qkv_bias().then(|| QkvBias {
             q: self.draw(0.0, config.q_size()),
@@ -84,9 +128,9 @@ impl Vectors {
     }
 
     fn qk_norm(&mut self, config: &ModelConfig) -> Option<QkNorm> {
-        let len = config.head_dim;
+        let (q, k) = config.qk_norm_sizes();
         let has = config.architecture.has_qk_norm();
-        has.then(|| QkNorm { q: self.norm(len), k: self.norm(len) })
+        has.then(|| QkNorm { q: self.norm(q), k: self.norm(k) })
     }
 
     fn post_norms(&mut self, config: &ModelConfig) -> Option<PostNorms> {
@@ -98,19 +142,20 @@ impl Vectors {
 
 /// Shapes `[rows, cols]` of all matrices, in the order of [`Weights`].
 fn tensor_shapes(config: &ModelConfig) -> Vec<(usize, usize)> {
-    let (hidden, inner, vocab) = (config.hidden_size, config.intermediate_size, config.vocab_size);
+    let (hidden, vocab) = (config.hidden_size, config.vocab_size);
     let (q, kv) = (config.q_size(), config.kv_size());
-    let layer = [
-        (q, hidden),
-        (kv, hidden),
-        (kv, hidden),
-        (hidden, q),
-        (inner, hidden),
-        (inner, hidden),
-        (hidden, inner),
-    ];
+    let gated = |inner: usize| [(inner, hidden), (inner, hidden), (hidden, inner)];
     let mut shapes = vec![(vocab, hidden)];
-    shapes.extend(std::iter::repeat_n(layer, config.num_layers).flatten());
+    for layer in 0..config.num_layers {
+        shapes.extend([(q, hidden), (kv, hidden), (kv, hidden), (hidden, q)]);
+        match config.layer_mixture(layer) {
+            None => shapes.extend(gated(config.intermediate_size)),
+            Some(mixture) => {
+                let experts = std::iter::repeat_n(mixture.expert_size, mixture.num_experts);
+                shapes.extend(experts.chain(mixture.shared_size).flat_map(gated));
+            }
+        }
+    }
     if !config.tie_word_embeddings {
         shapes.push((vocab, hidden));
     }

@@ -1,12 +1,16 @@
 //! Reading the RoPE settings of `config.json`.
 
-use super::config::{Architecture, RopeConfig, RopeScaling};
+use super::config::{Architecture, RopeConfig, RopeScaling, Yarn};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
 
 /// Base of the frequencies of Gemma 3's local layers, as in transformers.
 const DEFAULT_LOCAL_THETA: f64 = 10_000.0;
+/// Default of YaRN's `beta_fast`, as in transformers.
+pub(super) const DEFAULT_BETA_FAST: f64 = 32.0;
+/// Default of YaRN's `beta_slow`, as in transformers.
+pub(super) const DEFAULT_BETA_SLOW: f64 = 1.0;
 
 /// Reads the RoPE settings of the global layers, and of the local ones if the family has them
 /// apart.
@@ -73,7 +77,11 @@ fn read_one(
     }
     let outer_theta = fields.optional_positive(outer_theta)?;
     let theta = theta.or(outer_theta).unwrap_or(default_theta);
-    Ok(RopeConfig { theta, scaling: scaling.unwrap_or(RopeScaling::None) })
+    let scaling = scaling.unwrap_or(RopeScaling::None);
+    if matches!(scaling, RopeScaling::Yarn(_)) && theta <= 1.0 {
+        return Err(fields.refuse("rope_theta", "more than 1 with YaRN", "correct the value"));
+    }
+    Ok(RopeConfig { theta, scaling })
 }
 
 /// Rejects partial rotary embedding, which is not supported.
@@ -107,11 +115,30 @@ fn read_scaling(fields: &Fields, original_context: f64) -> Result<RopeScaling, L
         }
         Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),
         Some("llama3") => read_llama3(fields, original_context),
+        Some("yarn") => read_yarn(fields, original_context),
         _ => {
-            let expected = "\"default\", \"linear\" or \"llama3\"";
+            let expected = "\"default\", \"linear\", \"llama3\" or \"yarn\"";
             Err(fields.refuse(key, expected, "choose a model with one of these"))
         }
     }
+}
+
+fn read_yarn(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {
+    for key in ["mscale", "mscale_all_dim"] {
+        if fields.get(key).is_some() {
+            return Err(fields.refuse(key, "no such key", "choose a model with plain YaRN"));
+        }
+    }
+    let factor = fields.positive("factor")?;
+    let attention_factor = fields.optional_positive("attention_factor")?;
+    Ok(RopeScaling::Yarn(Yarn {
+        factor,
+        beta_fast: fields.optional_positive("beta_fast")?.unwrap_or(DEFAULT_BETA_FAST),
+        beta_slow: fields.optional_positive("beta_slow")?.unwrap_or(DEFAULT_BETA_SLOW),
+        original_context,
+        truncate: fields.get("truncate").is_none() || fields.flag("truncate")?,
+        attention_factor: attention_factor.unwrap_or(Yarn::attention_factor_of(factor)),
+    }))
 }
 
 fn read_llama3(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {

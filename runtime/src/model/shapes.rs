@@ -1,11 +1,14 @@
 //! Named shapes, for benchmarks and tests.
 
-use super::{Activation, Architecture, ModelConfig, RopeConfig, RopePairing, RopeScaling};
+use super::{
+    Activation, Architecture, MixtureConfig, ModelConfig, RopeConfig, RopePairing, RopeScaling,
+    Yarn,
+};
 
 /// A name and the configuration that it names.
 type Shape = (&'static str, fn() -> ModelConfig);
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 9] = [
     ("tiny", tiny),
     ("demo", demo),
     ("llama3.2-1b", llama3_2_1b),
@@ -13,6 +16,8 @@ const SHAPES: [Shape; 7] = [
     ("qwen2.5-0.5b", qwen2_5_500m),
     ("qwen3-0.6b", qwen3_600m),
     ("gemma3-1b", gemma3_1b),
+    ("qwen3-30b-a3b", qwen3_30b_a3b),
+    ("gpt-oss-20b", gpt_oss_20b),
 ];
 
 impl ModelConfig {
@@ -34,6 +39,7 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         architecture: Architecture::Llama,
         hidden_size: 4096,
         intermediate_size: 14336,
+        mixture: None,
         num_layers,
         num_heads: 32,
         num_kv_heads: 8,
@@ -132,6 +138,64 @@ fn gemma3_1b() -> ModelConfig {
         bos_token: Some(2),
         eos_tokens: vec![1, 106],
         ..llama(num_layers, 256)
+    }
+}
+
+fn qwen3_30b_a3b() -> ModelConfig {
+    let mixture = MixtureConfig {
+        num_experts: 128,
+        experts_per_token: 8,
+        expert_size: 768,
+        shared_size: None,
+        normalized: true,
+        dense_layers: Vec::new(),
+    };
+    ModelConfig {
+        architecture: Architecture::Qwen3Moe,
+        hidden_size: 2048,
+        intermediate_size: 6144,
+        mixture: Some(mixture),
+        num_layers: 48,
+        num_heads: 32,
+        num_kv_heads: 4,
+        tie_word_embeddings: false,
+        windows: vec![None; 48],
+        ..qwen3_600m()
+    }
+}
+
+fn gpt_oss_20b() -> ModelConfig {
+    let (num_layers, factor) = (24, 32.0);
+    let mixture = MixtureConfig {
+        num_experts: 32,
+        experts_per_token: 4,
+        expert_size: 2880,
+        shared_size: None,
+        normalized: true,
+        dense_layers: Vec::new(),
+    };
+    let yarn = Yarn {
+        factor,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        original_context: 4096.0,
+        truncate: false,
+        attention_factor: Yarn::attention_factor_of(factor),
+    };
+    ModelConfig {
+        architecture: Architecture::GptOss,
+        hidden_size: 2880,
+        intermediate_size: 2880,
+        mixture: Some(mixture),
+        num_heads: 64,
+        vocab_size: 201_088,
+        max_context: 131_072,
+        rope: RopeConfig { theta: 150_000.0, scaling: RopeScaling::Yarn(yarn) },
+        activation: Activation::SwigluOai,
+        windows: (0..num_layers).map(|layer| (layer % 2 == 0).then_some(128)).collect(),
+        bos_token: Some(199_998),
+        eos_tokens: vec![200_002, 199_999],
+        ..llama(num_layers, 64)
     }
 }
 

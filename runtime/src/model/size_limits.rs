@@ -5,6 +5,7 @@
 pub(super) const MAX_WIDTH: usize = 1 << 20;
 pub(super) const MAX_LAYERS: usize = 1 << 10;
 pub(super) const MAX_HEADS: usize = 1 << 12;
+pub(super) const MAX_EXPERTS: usize = 1 << 12;
 pub(super) const MAX_HEAD_DIM: usize = 1 << 10;
 pub(super) const MAX_VOCAB: usize = 1 << 24;
 pub(super) const MAX_CONTEXT: usize = 1 << 28;

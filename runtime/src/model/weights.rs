@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Dtype;
+use super::{Dtype, GatedMlp, Mlp};
 
 /// Shared bytes of tensors: a mapped file or an owned buffer.
 pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -69,6 +69,15 @@ impl Tensor {
         self.dtype.bytes_of(self.cols)
     }
 
+    /// The rows from `first` as a matrix of their own, which shares the bytes; `None` if there are
+    /// fewer than `rows`.
+    pub fn part(&self, first: usize, rows: usize) -> Option<Tensor> {
+        assert!(!self.interleaved, "an interleaved matrix has no parts");
+        let offset = self.offset.checked_add(first.checked_mul(self.row_len())?)?;
+        let fits = first.checked_add(rows)? <= self.rows;
+        fits.then(|| Tensor { rows, offset, ..self.clone() })
+    }
+
     /// The bytes of row `row`.
     pub fn row_bytes(&self, row: usize) -> &[u8] {
         assert!(!self.interleaved, "an interleaved matrix has no bytes of a row");
@@ -106,15 +115,16 @@ pub struct LayerWeights {
     pub o: Tensor,
     /// RMSNorm before the MLP: `[hidden]`.
     pub mlp_norm: Vec<f32>,
-    /// Gate projection: `[intermediate, hidden]`.
-    pub gate: Tensor,
-    /// Up projection: `[intermediate, hidden]`.
-    pub up: Tensor,
-    /// Down projection: `[hidden, intermediate]`.
-    pub down: Tensor,
+    /// The MLP, or the experts in its place.
+    pub mlp: Mlp,
     /// Biases of the query, key and value projections, if the family has them.
     pub qkv_bias: Option<QkvBias>,
-    /// RMSNorm of each query and key head before RoPE, if the family has it.
+    /// Bias of the output projection, if the family has it: `[hidden]`.
+    pub o_bias: Option<Vec<f32>>,
+    /// Attention sinks, if the family has them: a score of each query head that takes part in the
+    /// softmax without a value, `[num_heads]`.
+    pub sinks: Option<Vec<f32>>,
+    /// RMSNorm of queries and keys before RoPE, if the family has it.
     pub qk_norm: Option<QkNorm>,
     /// RMSNorm of what a block adds to the residual stream, if the family has it.
     pub post_norms: Option<PostNorms>,
@@ -131,12 +141,13 @@ pub struct QkvBias {
     pub v: Vec<f32>,
 }
 
-/// RMSNorm weights of queries and keys, shared by all heads of a layer (Qwen3, Gemma 3).
+/// RMSNorm weights of queries and keys: of one head, shared by all heads of a layer (Qwen3,
+/// Gemma 3), or of all heads together (OLMoE).
 #[derive(Clone, Debug)]
 pub struct QkNorm {
-    /// `[head_dim]`
+    /// `[head_dim]`, or `[num_heads * head_dim]`.
     pub q: Vec<f32>,
-    /// `[head_dim]`
+    /// `[head_dim]`, or `[num_kv_heads * head_dim]`.
     pub k: Vec<f32>,
 }
 
@@ -149,15 +160,35 @@ pub struct PostNorms {
     pub mlp: Vec<f32>,
 }
 
+impl LayerWeights {
+    /// The matrices in the order of the forward pass, those of all experts among them; a router is
+    /// none, as it is f32 in memory.
+    pub fn matrices(&self) -> impl Iterator<Item = &Tensor> {
+        let attention = [&self.q, &self.k, &self.v, &self.o];
+        attention.into_iter().chain(self.mlp.gated().flat_map(GatedMlp::matrices))
+    }
+
+    /// Weights that a token is multiplied with, where it goes to `experts` experts.
+    pub(super) fn per_token(&self, experts: usize) -> usize {
+        let values = |matrix: &Tensor| matrix.rows * matrix.cols;
+        let all: usize = self.matrices().map(values).sum();
+        let Some(mixture) = self.mlp.mixture() else { return all };
+        let expert = mixture.experts.first().map_or([0; 3], |e| e.matrices().map(values));
+        all - expert.iter().sum::<usize>() * mixture.experts.len().saturating_sub(experts)
+    }
+
+    /// The matrices, to be changed.
+    pub fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let attention = [&mut self.q, &mut self.k, &mut self.v, &mut self.o];
+        attention.into_iter().chain(self.mlp.gated_mut().flat_map(GatedMlp::matrices_mut))
+    }
+}
+
 impl Weights {
     /// A quantized type among the matrices, if any.
     pub fn quantized(&self) -> Option<Dtype> {
-        let of_layer = |layer: &LayerWeights| {
-            let LayerWeights { q, k, v, o, gate, up, down, .. } = layer;
-            [q, k, v, o, gate, up, down].map(|tensor| tensor.dtype)
-        };
-        let ends = [self.embed.dtype, self.lm_head.dtype];
-        let mut all = self.layers.iter().flat_map(of_layer).chain(ends);
+        let of_layers = self.layers.iter().flat_map(LayerWeights::matrices);
+        let mut all = of_layers.chain([&self.embed, &self.lm_head]).map(|tensor| tensor.dtype);
         all.find(|dtype| dtype.is_quantized())
     }
 }

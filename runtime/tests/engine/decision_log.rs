@@ -14,8 +14,13 @@ use trail_scheduler::policies::{Ranking, Trail};
 use trail_scheduler::{Action, DecisionLog, LogHeader, LogSink};
 use trail_simulator::replay::{Replay, ReplayError};
 
-const COST: StepCost =
-    StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
+const COST: StepCost = StepCost {
+    fixed: 1e5,
+    decode_row: 2e4,
+    prefill_token: 1e4,
+    context_token: 10.0,
+    experts: None,
+};
 
 /// More steps than any run needs.
 const MAX_STEPS: usize = 100_000;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_probe::Probe;
+use trail_probe::{Inputs, Probe};
 use trail_runtime::engine::{
     CpuSettings, Engine, EngineConfig, Event, FinishReason, PolicyKind, QueueConfig, Request,
     RequestHandle, SamplingParams, SubmitError,
@@ -17,7 +17,9 @@ fn model() -> Arc<Model> {
 
 fn config(model: &Model) -> EngineConfig {
     EngineConfig {
-        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        probe: Some(
+            Probe::random(model.config.hidden_size, 0, 3).with_random_inputs(Inputs::ALL[3], 4),
+        ),
         cpu: threads(2),
         max_running: Some(4),
         ..EngineConfig::default()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use trail_counting_allocator::of_thread;
-use trail_probe::Probe;
+use trail_probe::{Inputs, Probe};
 use trail_runtime::engine::{
     CpuSettings, Engine, EngineConfig, Event, Notify, PolicyKind, Request, RequestHandle,
     SamplingParams, Speculate,
@@ -102,7 +102,9 @@ fn model(seed: u64) -> Arc<Model> {
 
 fn config(speculate: Speculate) -> EngineConfig {
     EngineConfig {
-        probe: Some(Probe::random(model(7).config.hidden_size, 0, 3)),
+        probe: Some(
+            Probe::random(model(7).config.hidden_size, 0, 3).with_random_inputs(Inputs::ALL[3], 4),
+        ),
         policy: PolicyKind::trail(0.8),
         cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
         max_running: Some(4),

@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Activation, Dtype, LayerWeights, Model, ModelConfig, RopeScaling};
+use trail_runtime::model::gguf::GgufModel;
+use trail_runtime::model::{
+    Activation, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, RopeScaling, Tensor,
+};
 use trail_runtime::reference::Reference;
+use trail_test_support::gguf::{gguf_of, unchanged};
 use trail_test_support::golden::{Golden, MAX_LOGPROB_ERROR, check, log_softmax};
 
 fn golden_folder() -> PathBuf {
@@ -27,7 +31,7 @@ fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
 #[test]
 fn reference_agrees_with_transformers() {
     let all = Golden::all(&golden_folder());
-    assert_eq!(all.len(), 14 * 3 + 2);
+    assert_eq!(all.len(), 14 * 3 + 2 + 5 * 2);
     for golden in all {
         let model = Model::load(&golden.folder).expect("a model");
         let reference = Reference::new(&model);
@@ -56,7 +60,7 @@ fn hidden_states_agree_with_transformers() {
 /// Models, the feature of their variant, and its removal.
 type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
 
-const LEFT_OUT: [LeftOut; 14] = [
+const LEFT_OUT: [LeftOut; 25] = [
     (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
         model.config.windows.fill(None);
     }),
@@ -74,7 +78,45 @@ const LEFT_OUT: [LeftOut; 14] = [
     (&["qwen2-f32"], "bias of v", |model| {
         each_layer(model, |layer| layer.qkv_bias.as_mut().expect("biases").v.fill(0.0));
     }),
-    (&["qwen3-f32", "gemma3-f32"], "q and k norms", |model| {
+    (&["qwen3_moe-f32", "mixtral-f32"], "sum of the weights", |model| {
+        mixture(model).normalized = false;
+    }),
+    (&["qwen2_moe-f32", "olmoe-f32"], "softmax of all scores", |model| {
+        mixture(model).normalized = true;
+    }),
+    (&["mixtral-f32", "olmoe-f32", "qwen2_moe-f32", "qwen3_moe-f32"], "an expert", |model| {
+        mixture(model).experts_per_token -= 1;
+    }),
+    (&["gpt_oss-f32", "gpt_oss-mxfp4"], "sinks", |model| {
+        each_layer(model, |layer| layer.sinks = None);
+    }),
+    (&["gpt_oss-f32"], "windows", |model| model.config.windows.fill(None)),
+    (&["gpt_oss-f32"], "YaRN", |model| model.config.rope.scaling = RopeScaling::None),
+    (&["gpt_oss-f32"], "YaRN's factor of queries and keys", |model| {
+        let RopeScaling::Yarn(yarn) = &mut model.config.rope.scaling else { panic!("YaRN") };
+        yarn.attention_factor = 1.0;
+    }),
+    (&["gpt_oss-f32"], "bias of o", |model| each_layer(model, |layer| layer.o_bias = None)),
+    (&["gpt_oss-f32"], "biases of the router and the experts", |model| {
+        each_layer(model, |layer| {
+            let Mlp::Mixture(mixture) = &mut layer.mlp else { return };
+            mixture.router_bias = None;
+            mixture.experts.iter_mut().for_each(|expert| expert.bias = None);
+        });
+    }),
+    (&["gpt_oss-f32"], "its SwiGLU", |model| model.config.activation = Activation::Silu),
+    (&["qwen2_moe-f32"], "gate of the shared expert", |model| {
+        each_layer(model, |layer| {
+            let Mlp::Mixture(mixture) = &mut layer.mlp else { return };
+            let mut values = mixture.router.to_f32();
+            let (rows, cols) = (mixture.router.rows, mixture.router.cols);
+            values[(rows - 1) * cols..].fill(0.0);
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+            let router = Tensor::new(Dtype::F32, rows, cols, Arc::new(bytes), 0);
+            mixture.router = router.expect("as many bytes");
+        });
+    }),
+    (&["qwen3-f32", "qwen3_moe-f32", "olmoe-f32", "gemma3-f32"], "q and k norms", |model| {
         each_layer(model, |layer| layer.qk_norm = None);
     }),
     (&["smollm3-f32"], "NoPE", |model| model.config.layers_without_rope.clear()),
@@ -90,6 +132,10 @@ const LEFT_OUT: [LeftOut; 14] = [
         model.weights.norm.iter_mut().for_each(|weight| *weight -= 1.0);
     }),
 ];
+
+fn mixture(model: &mut Model) -> &mut MixtureConfig {
+    model.config.mixture.as_mut().expect("experts")
+}
 
 fn each_layer(model: &mut Model, change: fn(&mut LayerWeights)) {
     model.weights.layers.iter_mut().for_each(change);
@@ -122,7 +168,7 @@ fn both_forms_of_a_config_are_the_same_model() {
         assert_eq!(saved.expect("a config"), given, "{}", golden.name());
         found += 1;
     }
-    assert_eq!(found, 5);
+    assert_eq!(found, 10);
 }
 
 #[test]
@@ -143,7 +189,7 @@ fn variants_load_as_what_they_are() {
     let (_, model) = load("mixed");
     let layer = &model.weights.layers[0];
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        let tensors = [&model.weights.embed, &layer.q, &layer.up];
+        let tensors = [&model.weights.embed, &layer.q, &layer.mlp.dense().expect("an MLP").up];
         assert!(tensors.iter().any(|tensor| tensor.dtype == dtype), "{dtype:?}");
     }
 }
@@ -159,48 +205,68 @@ fn every_kind_of_path_loads() {
         "sharded-bf16/model.safetensors.index.json",
     ] {
         let model = Model::load(&folder.join(path)).expect(path);
-        assert_eq!(model.weights.layers[1].up.dtype, Dtype::Bf16);
+        assert_eq!(model.weights.layers[1].q.dtype, Dtype::Bf16);
     }
 }
 
-const CONTEXT: usize = 64;
-
-fn backend(model: Model, isa: Isa) -> Result<CpuForward, String> {
+fn backend(model: Model, isa: Isa, tokens: usize) -> Result<CpuForward, String> {
+    let context = tokens.next_multiple_of(BLOCK_TOKENS);
     let options = CpuOptions {
         threads: 2,
         pin: false,
         isa,
         compute: Compute::Exact,
         repack: false,
-        max_rows: CONTEXT,
+        max_rows: context,
         max_segments: 1,
         kv_dtype: Dtype::F32,
-        num_blocks: CONTEXT / BLOCK_TOKENS,
-        max_context: CONTEXT,
+        num_blocks: context / BLOCK_TOKENS,
+        max_context: context,
     };
     CpuForward::new(Arc::new(model), options)
 }
 
 /// Runs the prompt as one prefill and each further token as a decode step.
+fn check_backend(golden: &Golden, model: Model, isa: Isa) {
+    let made = backend(model, isa, golden.prompt.len() + golden.greedy.len());
+    let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
+    // Not in order on purpose: tokens must be located through the block table.
+    let blocks: Vec<u32> = (0..backend.kv().num_blocks() as u32).rev().collect();
+    let mut fed = 0;
+    let error = check(golden, |tokens| {
+        let mut batch = Batch::default();
+        batch.push(0, fed as u32, &tokens[fed..], &blocks, true);
+        fed = tokens.len();
+        backend.forward(&batch, &[]).to_vec()
+    });
+    println!("{isa} {:22} log probabilities within {error:.1e}", golden.name());
+}
+
 #[test]
 fn cpu_backend_agrees_with_transformers() {
-    // Not sorted on purpose: tokens must be located through the block table.
-    let blocks = [2, 0, 3, 1];
     let all = Golden::all(&golden_folder());
     assert!(!all.is_empty());
     for isa in Isa::available() {
         for golden in &all {
-            let model = Model::load(&golden.folder).expect("a model");
-            let made = backend(model, isa);
-            let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
-            let mut fed = 0;
-            let error = check(golden, |tokens| {
-                let mut batch = Batch::default();
-                batch.push(0, fed as u32, &tokens[fed..], &blocks, true);
-                fed = tokens.len();
-                backend.forward(&batch, &[]).to_vec()
-            });
-            println!("{isa} {:22} log probabilities within {error:.1e}", golden.name());
+            check_backend(golden, Model::load(&golden.folder).expect("a model"), isa);
         }
+    }
+}
+
+/// The runs of the folder TRAIL_GOLDEN, which `make.py --long` writes, by safetensors and by GGUF.
+#[test]
+fn runs_of_a_named_folder_agree_with_transformers() {
+    let Some(folder) = std::env::var_os("TRAIL_GOLDEN") else {
+        return println!("no TRAIL_GOLDEN: skipped");
+    };
+    for golden in Golden::all(Path::new(&folder)) {
+        let model = Model::load(&golden.folder).expect("a model");
+        let mixture = model.config.mixture.as_ref().expect("a mixture");
+        if mixture.dense_layers.is_empty() {
+            let bytes = Arc::new(gguf_of(&model, unchanged).file().0);
+            let file = GgufModel::from_storage(Path::new("m.gguf"), bytes).expect("a GGUF file");
+            check_backend(&golden, file.model().expect("a model"), Isa::Auto);
+        }
+        check_backend(&golden, model, Isa::Auto);
     }
 }

@@ -40,7 +40,7 @@ fn bad_values_name_their_key() {
         ("architectures", json!("llama"), "LlamaForCausalLM"),
         ("architectures", json!(["Gemma3ForConditionalGeneration"]), "images are not supported"),
         ("architectures", json!(["Gemma2ForCausalLM"]), "Gemma3ForCausalLM"),
-        ("model_type", json!("mixtral"), "gemma3_text, found \"mixtral\"; choose"),
+        ("model_type", json!("mamba"), "qwen3_moe, found \"mamba\"; choose"),
         ("model_type", json!("smollm3"), "llama with LlamaForCausalLM, found \"smollm3\""),
         ("model_type", json!(7), "a string"),
         ("torch_dtype", json!("int8"), "bfloat16, float16 or float32, found \"int8\"; choose"),
@@ -73,7 +73,8 @@ fn bad_values_name_their_key() {
         ("rope_theta", json!(1e-300), "1e-12"),
         ("rope_theta", json!("big"), "a number from"),
         ("rope_scaling", json!("linear"), "an object"),
-        ("rope_scaling.type", json!("yarn"), "llama3"),
+        ("rope_scaling.type", json!("yarn"), "rope_scaling.factor"),
+        ("clip_qkv", json!(8.0), "null"),
         ("rope_scaling.rope_type", json!("longrope"), "found \"longrope\""),
         ("rope_scaling.type", json!("linear"), "rope_scaling.factor"),
         ("rope_scaling.rope_type", json!("llama3"), "no such key"),
@@ -118,7 +119,19 @@ fn bad_values_of_families_name_their_key() {
         ("gemma3-f32", "sliding_window", json!(null), "from 1"),
         ("gemma3-f32", "sliding_window_pattern", json!(0), "from 1"),
         ("gemma3-f32", "rope_local_base_freq", json!("big"), "a number from"),
-        ("gemma3-f32", "rope_scaling", json!({"rope_type": "yarn"}), "rope_scaling.rope_type"),
+        ("gemma3-f32", "rope_scaling", json!({"rope_type": "su"}), "rope_scaling.rope_type"),
+        ("gemma3-f32", "rope_scaling", json!({"rope_type": "yarn"}), "rope_scaling.factor"),
+        ("mixtral-f32", "num_local_experts", json!(1 << 20), "from 1 to 4096"),
+        ("mixtral-f32", "num_experts_per_tok", json!(6), "from 1 to 5"),
+        ("olmoe-f32", "num_experts", json!(0), "from 1"),
+        ("olmoe-f32", "clip_qkv", json!(8.0), "null"),
+        ("qwen2_moe-f32", "shared_expert_intermediate_size", json!(null), "found null"),
+        ("qwen3_moe-f32", "moe_intermediate_size", json!("8"), "a whole number"),
+        ("qwen3_moe-f32", "norm_topk_prob", json!(1), "true or false"),
+        ("qwen3_moe-f32", "mlp_only_layers", json!("1"), "a list of layers"),
+        ("gpt_oss-f32", "swiglu_limit", json!(6.0), "expected 7"),
+        ("gpt_oss-f32", "swiglu_alpha", json!(1.0), "expected 1.702"),
+        ("gpt_oss-f32", "quantization_config", json!({"quant_method": "fp8"}), "unquantized"),
         ("gemma3-f32", "rope_parameters", json!({"rope_theta": 1e4}), "or sliding_attention"),
         (
             "gemma3-f32",
@@ -161,6 +174,26 @@ fn weights_of_another_family_are_refused() {
         llama["tie_word_embeddings"] = json!(name != "qwen2-f32");
         let result = load(llama.to_string().as_bytes(), &read(name, "model.safetensors"));
         assert_refused(result, &["model.layers.0.", "and that the family is supported"]);
+    }
+}
+
+/// Experts, routers and sinks that a file lacks are named.
+#[test]
+fn missing_tensors_of_mixtures_are_named() {
+    let table = [
+        ("gpt_oss-f32", "layers.1.self_attn.sinks"),
+        ("gpt_oss-f32", "layers.0.mlp.experts.down_proj_bias"),
+        ("gpt_oss-mxfp4", "layers.0.mlp.experts.down_proj_scales"),
+        ("qwen3_moe-f32", "layers.2.mlp.experts.5.up_proj.weight"),
+        ("qwen2_moe-f32", "layers.0.mlp.shared_expert_gate.weight"),
+        ("mixtral-f32", "layers.1.block_sparse_moe.gate.weight"),
+    ];
+    for (name, tensor) in table {
+        let read = |file: &str| fs::read(golden(name).join(file)).expect(file);
+        let mut weights = read("model.safetensors");
+        let at = weights.windows(tensor.len()).position(|bytes| bytes == tensor.as_bytes());
+        weights[at.expect("the tensor's name in the header")] = b'L';
+        assert_refused(load(&read("config.json"), &weights), &[tensor, "no such tensor"]);
     }
 }
 

@@ -12,7 +12,7 @@ fn golden() -> std::path::PathBuf {
 fn matrices(weights: &Weights) -> Vec<&Tensor> {
     let mut all = vec![&weights.embed, &weights.lm_head];
     for layer in &weights.layers {
-        all.extend([&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]);
+        all.extend(layer.matrices());
     }
     all
 }

@@ -1,6 +1,8 @@
 //! A writer of GGUF files, and golden models as such files.
 
-use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model, RopeScaling, Tensor};
+use trail_runtime::model::{
+    Architecture, Dtype, LayerWeights, Mixture, Mlp, MlpBias, Model, RopeScaling, Tensor,
+};
 
 /// Alignment of the tensors' bytes.
 const ALIGNMENT: usize = 32;
@@ -136,6 +138,7 @@ pub fn unchanged(tensor: &Tensor) -> (u32, Vec<u8>) {
         Dtype::F32 => 0,
         Dtype::F16 => 1,
         Dtype::Bf16 => 30,
+        Dtype::MxFp4 => 39,
         other => panic!("{other}"),
     };
     (kind, tensor.bytes().to_vec())
@@ -167,9 +170,15 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
         }
         matrix(&mut file, &name("attn_v"), &layer.v);
         matrix(&mut file, &name("attn_output"), &layer.o);
-        matrix(&mut file, &name("ffn_gate"), &layer.gate);
-        matrix(&mut file, &name("ffn_up"), &layer.up);
-        matrix(&mut file, &name("ffn_down"), &layer.down);
+        match &layer.mlp {
+            Mlp::Dense(mlp) => {
+                for (part, tensor) in ["ffn_gate", "ffn_up", "ffn_down"].iter().zip(mlp.matrices())
+                {
+                    matrix(&mut file, &name(part), tensor);
+                }
+            }
+            Mlp::Mixture(mixture) => write_mixture(&mut file, &name, mixture, store),
+        }
         write_vectors(&mut file, index, layer);
     }
     file.vector("output_norm.weight", &weights.norm);
@@ -177,6 +186,48 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
         matrix(&mut file, "output.weight", &weights.lm_head);
     }
     file
+}
+
+fn to_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Writes experts: one tensor has a projection of all experts.
+fn write_mixture(
+    file: &mut GgufWriter,
+    name: &dyn Fn(&str) -> String,
+    mixture: &Mixture,
+    store: Store,
+) {
+    let (experts, hidden) = (mixture.experts.len(), mixture.router.cols);
+    let router = mixture.router.to_f32();
+    let (router, shared_gate) = router.split_at(experts * hidden);
+    file.tensor(&name("ffn_gate_inp"), &[experts, hidden], 0, to_bytes(router));
+    for (index, part) in ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].iter().enumerate() {
+        let all: Vec<_> = mixture.experts.iter().map(|mlp| store(mlp.matrices()[index])).collect();
+        let tensor = mixture.experts[0].matrices()[index];
+        let bytes = all.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        file.tensor(&name(part), &[experts, tensor.rows, tensor.cols], all[0].0, bytes);
+        let biases: Vec<&MlpBias> =
+            mixture.experts.iter().filter_map(|mlp| mlp.bias.as_ref()).collect();
+        if !biases.is_empty() {
+            let of = |bias: &MlpBias| [&bias.gate, &bias.up, &bias.down][index].clone();
+            let values: Vec<f32> = biases.into_iter().flat_map(of).collect();
+            let name = name(part).replace("weight", "bias");
+            file.tensor(&name, &[experts, tensor.rows], 0, to_bytes(&values));
+        }
+    }
+    if let Some(bias) = &mixture.router_bias {
+        file.vector(&name("ffn_gate_inp").replace("weight", "bias"), bias);
+    }
+    if let Some(shared) = &mixture.shared {
+        file.vector(&name("ffn_gate_inp_shexp"), shared_gate);
+        let parts = ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"];
+        for (part, tensor) in parts.iter().zip(shared.matrices()) {
+            let (kind, bytes) = store(tensor);
+            file.tensor(&name(part), &[tensor.rows, tensor.cols], kind, bytes);
+        }
+    }
 }
 
 /// A query or key projection with its rows in the order of the family's files.
@@ -193,7 +244,13 @@ fn write_vectors(file: &mut GgufWriter, index: usize, layer: &LayerWeights) {
         file.vector(&format!("blk.{index}.{part}"), values);
     };
     vector("attn_norm.weight", &layer.attention_norm);
-    vector("ffn_norm.weight", &layer.mlp_norm);
+    let is_gpt_oss = layer.sinks.is_some();
+    let norm = if is_gpt_oss { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+    vector(norm, &layer.mlp_norm);
+    if let (Some(bias), Some(sinks)) = (&layer.o_bias, &layer.sinks) {
+        vector("attn_output.bias", bias);
+        vector("attn_sinks.weight", sinks);
+    }
     if let Some(bias) = &layer.qkv_bias {
         vector("attn_q.bias", &bias.q);
         vector("attn_k.bias", &bias.k);
@@ -215,6 +272,10 @@ fn family(model: &Model) -> &'static str {
         Architecture::Qwen2 => "qwen2",
         Architecture::Qwen3 => "qwen3",
         Architecture::Gemma3 => "gemma3",
+        Architecture::GptOss => "gpt-oss",
+        Architecture::Olmoe => "olmoe",
+        Architecture::Qwen2Moe => "qwen2moe",
+        Architecture::Qwen3Moe => "qwen3moe",
         _ => "llama",
     }
 }
@@ -237,6 +298,18 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
     for (name, size) in sizes {
         file.int(&key(name), size as u32);
     }
+    if let Some(mixture) = &config.mixture {
+        file.int(&key("expert_count"), mixture.num_experts as u32);
+        file.int(&key("expert_used_count"), mixture.experts_per_token as u32);
+        let name = match family {
+            "llama" | "olmoe" => "feed_forward_length",
+            _ => "expert_feed_forward_length",
+        };
+        file.int(&key(name), mixture.expert_size as u32);
+        if let Some(size) = mixture.shared_size {
+            file.int(&key("expert_shared_feed_forward_length"), size as u32);
+        }
+    }
     file.float(&key("attention.layer_norm_rms_epsilon"), config.rms_norm_eps);
     file.float(&key("rope.freq_base"), config.rope.theta as f32);
     if let Some(window) = config.windows[0] {
@@ -250,6 +323,12 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
         RopeScaling::Linear { factor } => {
             file.text(&key("rope.scaling.type"), "linear");
             file.float(&key("rope.scaling.factor"), factor as f32);
+        }
+        RopeScaling::Yarn(yarn) => {
+            file.text(&key("rope.scaling.type"), "yarn");
+            file.float(&key("rope.scaling.factor"), yarn.factor as f32);
+            let context = yarn.original_context as u32;
+            file.int(&key("rope.scaling.original_context_length"), context);
         }
         RopeScaling::Llama3 { .. } => {
             let mut plain = config.clone();

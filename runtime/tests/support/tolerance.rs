@@ -57,9 +57,7 @@ fn noisy(model: &Model) -> Model {
     };
     let mut model = model.clone();
     for layer in &mut model.weights.layers {
-        let attention = [&mut layer.q, &mut layer.k, &mut layer.v, &mut layer.o];
-        let mlp = [&mut layer.gate, &mut layer.up, &mut layer.down];
-        attention.into_iter().chain(mlp).for_each(&mut off);
+        layer.matrices_mut().for_each(&mut off);
     }
     off(&mut model.weights.lm_head);
     model

@@ -28,7 +28,8 @@ pub(crate) fn forced(
         ToolChoice::Required => list.iter().collect(),
         ToolChoice::Named(name) => list.iter().filter(|tool| tool.name == *name).collect(),
     };
-    let repeats = *parallel && *choice == ToolChoice::Required;
+    // gpt-oss ends an answer with a call.
+    let repeats = *parallel && *choice == ToolChoice::Required && format != ToolFormat::Harmony;
     let terminal = |text: &str| match token(text) {
         Some(id) => format!("<[{id}]>"),
         None => quoted(text),
@@ -36,6 +37,7 @@ pub(crate) fn forced(
     let mut lark = Lark(String::new());
     let (open, separator, close) = match format {
         ToolFormat::Hermes => (String::new(), quoted("\n"), String::new()),
+        ToolFormat::Harmony => Default::default(),
         ToolFormat::Llama3Json => (String::new(), quoted("; "), String::new()),
         ToolFormat::Pythonic => (quoted("["), quoted(", "), quoted("]")),
         ToolFormat::Mistral => {
@@ -51,6 +53,13 @@ pub(crate) fn forced(
     for (at, tool) in tools.iter().enumerate() {
         let call = match format {
             ToolFormat::Pythonic => keyword_arguments(&mut lark, at, tool)?,
+            ToolFormat::Harmony => format!(
+                "{} {} {} {}",
+                terminal("<|channel|>"),
+                quoted(&format!("commentary to=functions.{}", tool.name)),
+                terminal("<|message|>"),
+                json(tool)
+            ),
             _ => {
                 let key = if format == ToolFormat::Llama3Json { "parameters" } else { "arguments" };
                 let begin = format!("{{\"name\": {}, \"{key}\": ", quoted(&tool.name));

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Cursor, Found, Place, hermes, llama3_json, mistral, pythonic};
-use crate::format_names;
+use super::{Cursor, Found, Place, harmony, hermes, llama3_json, mistral, pythonic};
+use crate::{format_names, harmony as channels};
 
 /// The form in which a model writes calls of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +17,19 @@ pub enum ToolFormat {
     Pythonic,
     /// `[TOOL_CALLS]`: Mistral.
     Mistral,
+    /// Messages to functions, in channels: gpt-oss.
+    Harmony,
     /// Calls stay text.
     Text,
 }
 
 /// The formats by the names that vLLM has.
-const NAMES: [(&str, ToolFormat); 5] = [
+const NAMES: [(&str, ToolFormat); 6] = [
     ("hermes", ToolFormat::Hermes),
     ("llama3_json", ToolFormat::Llama3Json),
     ("pythonic", ToolFormat::Pythonic),
     ("mistral", ToolFormat::Mistral),
+    ("openai", ToolFormat::Harmony),
     ("none", ToolFormat::Text),
 ];
 
@@ -36,6 +39,8 @@ impl ToolFormat {
         let has = |text: &str| source.contains(text);
         if has("[TOOL_CALLS]") {
             Some(ToolFormat::Mistral)
+        } else if has("<|channel|>") {
+            Some(ToolFormat::Harmony)
         } else if has("<tool_call>") {
             // Qwen3-Coder writes XML between the same tags.
             (!has("<function=")).then_some(ToolFormat::Hermes)
@@ -54,6 +59,7 @@ impl ToolFormat {
             ToolFormat::Hermes => &["<tool_call>", "</tool_call>"],
             ToolFormat::Llama3Json => &["<|python_tag|>"],
             ToolFormat::Mistral => &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
+            ToolFormat::Harmony => &channels::TOKENS,
             ToolFormat::Pythonic | ToolFormat::Text => &[],
         }
     }
@@ -67,6 +73,7 @@ impl ToolFormat {
             ToolFormat::Llama3Json => llama3_json::find(cursor, place),
             ToolFormat::Pythonic => pythonic::find(cursor, place),
             ToolFormat::Mistral => mistral::find(cursor, place),
+            ToolFormat::Harmony => harmony::find(cursor, place),
             ToolFormat::Text => Found::Text(text.len()),
         }
     }

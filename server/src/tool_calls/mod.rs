@@ -7,6 +7,7 @@
 mod cursor;
 mod forced;
 mod format;
+mod harmony;
 mod hermes;
 mod keyword_rules;
 mod llama3_json;

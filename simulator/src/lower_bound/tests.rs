@@ -31,7 +31,13 @@ fn one_machine_by_hand() {
 /// A request alone takes its steps and nothing more.
 #[test]
 fn a_request_alone_is_at_its_bound() {
-    let cost = StepCost { fixed: 1e6, decode_row: 2e5, prefill_token: 1e5, context_token: 1000.0 };
+    let cost = StepCost {
+        fixed: 1e6,
+        decode_row: 2e5,
+        prefill_token: 1e5,
+        context_token: 1000.0,
+        experts: None,
+    };
     let model = StepModel::measured("test", cost, 4096.0);
     let simulation = Simulation::new(SchedulerConfig::default(), model);
     let dataset = Dataset::ALPACA;
@@ -59,7 +65,8 @@ fn no_policy_is_below_the_bound() {
                 let mut up_to = |max: f64| max * rng.uniform();
                 let (fixed, decode_row) = (1.0 + up_to(2e7), up_to(2e6));
                 let (prefill_token, context_token) = (up_to(1e6), up_to(2e3));
-                let cost = StepCost { fixed, decode_row, prefill_token, context_token };
+                let cost =
+                    StepCost { fixed, decode_row, prefill_token, context_token, experts: None };
                 StepModel::measured("test", cost, 65536.0)
             }
         };

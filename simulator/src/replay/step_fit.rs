@@ -35,7 +35,7 @@ pub(super) fn fit(steps: &[(StepWork, f64)]) -> StepCost {
         }
     }
     let [fixed, decode_row, prefill_token, context_token] = best.1;
-    StepCost { fixed, decode_row, prefill_token, context_token }
+    StepCost { fixed, decode_row, prefill_token, context_token, experts: None }
 }
 
 /// The sum of squared relative errors, but for a constant.
@@ -86,8 +86,13 @@ mod tests {
 
     #[test]
     fn exact_durations_give_their_costs_back() {
-        let cost =
-            StepCost { fixed: 5e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
+        let cost = StepCost {
+            fixed: 5e5,
+            decode_row: 2e4,
+            prefill_token: 1e4,
+            context_token: 10.0,
+            experts: None,
+        };
         let works = (0..200).map(|i| work(1 + i % 7, (i % 5) * (i % 11), 100 + 37 * (i % 13)));
         let steps: Vec<_> = works.map(|work| (work, cost.ns(&work) as f64)).collect();
         let got = fit(&steps);

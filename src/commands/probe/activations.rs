@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use trail_cli::{EngineArgs, Error, Setup};
 use trail_platform::Rng;
+use trail_probe::Bins;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapRow, TapStage};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
 use trail_runtime::model::Dtype;
@@ -90,7 +91,7 @@ impl Activations {
         let start = batch.positions[0];
         let end = start + batch.rows() as u32;
         let mut plan = TapPlan::default();
-        let staged = |generated| TapRow { request: 0, generation: 0, generated, is_draft: false };
+        let staged = |generated| TapRow { generated, prompt_len, ..TapRow::default() };
         if start < prompt_len {
             let is_complete = end >= prompt_len;
             plan.means.push(PromptRun {
@@ -131,19 +132,18 @@ impl Activations {
 }
 
 /// Returns `wanted` of the positions of an answer of `tokens` tokens, output tokens fed at each:
-/// one at random from each of as many parts of equal length. All if `wanted` is 0 or more than
-/// there are.
+/// one at random from each of as many parts, whose lengths grow by one factor: an answer says most
+/// anew at its beginning, where requests are ordered for long. All if `wanted` is 0 or more than
+/// there are; at most [`trail_probe::MAX_BINS`] parts.
 pub fn sample_rows(tokens: usize, wanted: usize, rng: &mut Rng) -> Vec<u32> {
     // The last token of an answer is never fed.
     let fed = tokens - 1;
     if wanted == 0 || wanted >= fed {
         return (1..=fed as u32).collect();
     }
-    let part = |part: usize| {
-        let (first, end) = (part * fed / wanted, (part + 1) * fed / wanted);
-        1 + first as u32 + rng.below((end - first) as u64) as u32
-    };
-    (0..wanted).map(part).collect()
+    let parts = Bins::log(wanted, fed as u32);
+    let part = |part: &[f64]| 1 + part[0] as u32 + rng.below((part[1] - part[0]) as u64) as u32;
+    parts.edges().windows(2).map(part).collect()
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_spread_evenly() {
+    fn rows_are_spread_over_parts_that_grow() {
         let mut rng = Rng::new(1);
         assert_eq!(sample_rows(4, 0, &mut rng), [1, 2, 3]);
         assert_eq!(sample_rows(4, 3, &mut rng), [1, 2, 3]);
@@ -160,9 +160,12 @@ mod tests {
             let rows = sample_rows(tokens, 16, &mut rng);
             assert!(rows.windows(2).all(|pair| pair[0] < pair[1]), "{rows:?}");
             assert!(rows[0] >= 1 && rows[15] < tokens as u32);
-            for (part, &row) in rows.iter().enumerate() {
-                assert_eq!(((row as usize) * 16 - 1) / (tokens - 1), part, "{row} of {tokens}");
-            }
+        }
+        for _ in 0..50 {
+            let rows = sample_rows(1000, 16, &mut rng);
+            assert_eq!(rows[0], 1, "{rows:?}");
+            // Half of them in the first tenth.
+            assert!(rows[8] < 100 && rows[15] > 600, "{rows:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ const TEXT: &str = "The table of 9:\n 9, 18 \u{1F600} \u{65e5}\u{672c}<|im_end|>
 fn read(bytes: &[u8]) -> Result<(), LoadError> {
     let gguf = GgufModel::from_storage(Path::new("m.gguf"), Arc::new(bytes.to_vec()))?;
     if let Ok(model) = gguf.model() {
-        model.weights.layers[0].down.to_f32();
+        model.weights.layers[0].matrices().for_each(|matrix| drop(matrix.to_f32()));
     }
     let vocab_size = gguf.config()?.vocab_size;
     ChatTemplate::from_gguf(gguf.metadata(), vocab_size)?;

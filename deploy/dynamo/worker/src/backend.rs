@@ -294,7 +294,13 @@ mod tests {
     use crate::sim::{SimEngine, SimSettings};
 
     fn backend() -> TrailBackend {
-        let cost = StepCost { fixed: 1e6, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+        let cost = StepCost {
+            fixed: 1e6,
+            decode_row: 0.0,
+            prefill_token: 0.0,
+            context_token: 0.0,
+            experts: None,
+        };
         let events = KvEvents::default();
         let engine = SimEngine::start(SimSettings {
             scheduler: SchedulerConfig {

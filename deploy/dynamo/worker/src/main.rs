@@ -30,8 +30,13 @@ use kv_events::KvEvents;
 use sim::{SimEngine, SimSettings};
 
 /// Time of a simulated step where no file is named.
-const STEP: StepCost =
-    StepCost { fixed: 20e6, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+const STEP: StepCost = StepCost {
+    fixed: 20e6,
+    decode_row: 0.0,
+    prefill_token: 0.0,
+    context_token: 0.0,
+    experts: None,
+};
 
 /// Characters of simulated answers, by position.
 const ALPHABET: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

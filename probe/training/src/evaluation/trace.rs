@@ -1,11 +1,9 @@
 //! Predictions for one answer.
 
-use trail_probe::{Head, HeadDtype, LengthPredictor, Partials, Prediction, Probe, Prompt, Tracker};
+use trail_probe::{Head, HeadDtype, HeadKind, LengthPredictor, Prediction, Probe, Prompt, Tracker};
 
+use crate::inference::Inference;
 use crate::shard::{Row, Shard};
-
-/// Rows of a pass of the probe's MLP.
-const PASS_ROWS: usize = 96;
 
 /// The predictors that are compared.
 pub struct Predictors<'a> {
@@ -110,24 +108,38 @@ impl Trace {
                 shard.activation(layer, row, out);
             }
         }
+        let (prompt_tokens, generated) =
+            (answer.prompt.len() as u32, (0..answer.tokens.len() as u32));
+        let generated: Vec<u32> = generated.collect();
+        let of = |head| Inference::new(head).of_answer(prompt_tokens, &generated, &inputs);
         let bins = heads.each_ref().map(|head| {
-            let all = probabilities(head, &inputs);
+            let all = of(head);
             all.iter().map(|p| likeliest(p)).collect::<Vec<_>>()
         });
         let same_bin =
             bins.each_ref().map(|of| of.iter().zip(&bins[0]).filter(|(a, b)| a == b).count());
-        let probabilities = probabilities(&probe.head, &inputs);
-        let raw: Vec<f32> = probabilities.iter().map(|p| probe.bins.expected(p)).collect();
+        let mut probabilities = of(&probe.head);
+        let left = |generated| match probe.weights.kind {
+            HeadKind::Bins => f32::INFINITY,
+            HeadKind::Survival => probe.bins.left(generated),
+        };
+        let raw = (0..).zip(&probabilities);
+        let raw = raw.map(|(generated, p)| probe.bins.expected_until(p, left(generated)));
+        let raw: Vec<f32> = raw.collect();
         let mut tracker = Tracker::new(probe.filter(), 1);
         let refined = (0..).zip(&probabilities).map(|(generated, p)| {
             let estimate = tracker.observe(0, 0, generated, p);
             estimate.expect("the only generation").remaining
         });
+        let refined = refined.collect();
+        for (generated, p) in (0..).zip(&mut probabilities) {
+            probe.bins.cut(p, left(generated).min(probe.bins.max_tokens() as f32));
+        }
         Trace {
             index: answer.index,
-            prompt_tokens: answer.prompt.len() as u32,
+            prompt_tokens,
             stopped: answer.stopped,
-            refined: refined.collect(),
+            refined,
             prompt_probe: raw[0],
             length_predictor: predictor
                 .and_then(|predictor| predictor.predict(&Prompt::new(&answer.prompt)))
@@ -143,7 +155,8 @@ impl Trace {
 pub fn of_prompt(shard: &Shard, request: usize, probe: &Probe) -> Prediction {
     let mut mean = vec![0.0; probe.head.d()];
     read_mean(shard, request, probe, &mut mean);
-    let q = probabilities(&probe.head, &mean).swap_remove(0);
+    let prompt_tokens = shard.answers()[request].prompt.len() as u32;
+    let q = Inference::new(&probe.head).of_answer(prompt_tokens, &[0], &mean).swap_remove(0);
     Prediction::Bins { bins: Box::new(probe.bins), q }
 }
 
@@ -152,20 +165,6 @@ fn read_mean(shard: &Shard, request: usize, probe: &Probe, out: &mut [f32]) {
     for (layer, out) in probe.layers.iter().zip(out.chunks_exact_mut(shard.hidden())) {
         shard.mean(layer, request, out);
     }
-}
-
-/// The distributions of `head` for `inputs` `[rows, d]`.
-fn probabilities(head: &Head, inputs: &[f32]) -> Vec<Vec<f32>> {
-    let (d, bins) = (head.d(), head.bins());
-    let partials = Partials::new(head, PASS_ROWS);
-    let mut all = Vec::new();
-    for inputs in inputs.chunks(PASS_ROWS * d) {
-        let rows = inputs.len() / d;
-        let mut out = vec![0.0; rows * bins];
-        head.forward(inputs, rows, &partials, &mut out);
-        all.extend(out.chunks_exact(bins).map(<[f32]>::to_vec));
-    }
-    all
 }
 
 /// The first of the most probable bins.

@@ -2,6 +2,8 @@
 
 use trail_platform::Rng;
 
+use trail_probe::reference;
+
 use super::*;
 
 const SHAPE: MlpShape = MlpShape { d: 5, hidden: 7, layers: 1, outputs: 3 };
@@ -14,13 +16,25 @@ fn inputs(rows: usize) -> Array2<f32> {
 #[test]
 fn the_gradient_is_that_of_finite_differences() {
     let (inputs, bins, weights) = (inputs(4), [0, 2, 1, 2], [1.0, 2.0, 0.5, 1.0]);
-    let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &weights, keep: None };
+    // The third is of bin 1 or 2, the last of bin 2, which is the same as not censored.
+    let censored = [false, false, true, true];
+    let rows = Labelled {
+        inputs: inputs.view(),
+        bins: &bins,
+        censored: &censored,
+        weights: &weights,
+        keep: None,
+    };
     let mut mlp = Mlp::new(SHAPE, 1);
     mlp.classify(rows);
     let gradient = mlp.gradient.clone();
     let loss = |mlp: &Mlp| -> f64 {
         let log_p = mlp.log_probabilities(inputs.view());
-        let of = |(i, &bin): (usize, &usize)| -f64::from(log_p[[i, bin]] * weights[i]) / 4.0;
+        let of = |(i, &bin): (usize, &usize)| {
+            let end = if censored[i] { 3 } else { bin + 1 };
+            let mass: f64 = (bin..end).map(|bin| f64::from(log_p[[i, bin]]).exp()).sum();
+            -mass.ln() * f64::from(weights[i]) / 4.0
+        };
         bins.iter().enumerate().map(of).sum()
     };
     let step = 1e-2;
@@ -83,11 +97,13 @@ fn a_standardized_input_is_folded_into_the_weights() {
             *x = (*x - mean[i]) * scale[i];
         }
     }
-    let weights = mlp.folded(&mean, &scale);
+    let weights = mlp.folded(&mean, &scale, SHAPE.d, Inputs::default(), HeadKind::Bins);
     for (row, expected) in
         raw.rows().into_iter().zip(mlp.log_probabilities(standardized.view()).rows())
     {
-        let p = trail_probe::reference::forward(&weights, row.as_slice().expect("a row"));
+        let activation = row.as_slice().expect("a row");
+        let row = reference::Row { activation, generated: 0, prompt: None };
+        let p = reference::forward(&weights, row);
         for (p, log_p) in p.probabilities.iter().zip(expected) {
             assert!((p - f64::from(*log_p).exp()).abs() < 1e-5);
         }
@@ -98,7 +114,8 @@ fn a_standardized_input_is_folded_into_the_weights() {
 fn it_learns_what_can_be_learned() {
     let inputs = inputs(64);
     let bins: Vec<usize> = inputs.rows().into_iter().map(|row| usize::from(row[0] > 0.0)).collect();
-    let rows = Labelled { inputs: inputs.view(), bins: &bins, weights: &[1.0; 64], keep: None };
+    let (weights, censored) = (&[1.0; 64], &[false; 64]);
+    let rows = Labelled { inputs: inputs.view(), bins: &bins, censored, weights, keep: None };
     let mut mlp = Mlp::new(SHAPE, 4);
     let first = mlp.step(rows, 0.01, 0.01);
     let last = (0..300).map(|_| mlp.step(rows, 0.01, 0.01)).last().expect("a step");

@@ -1,5 +1,8 @@
 use std::sync::Arc;
 
+use trail_probe::Inputs;
+use trail_probe::reference::{self, Row};
+
 use super::*;
 use crate::shard::{Answer, Collected, Shard};
 use crate::state::{restore, state_bytes};
@@ -53,20 +56,33 @@ fn the_layer_that_says_it_is_learned_and_the_other_is_not() {
 #[test]
 fn the_weights_are_for_activations_as_they_are() {
     let shards = shards();
-    let data = Dataset::new(&shards, &[1, 2], 1).expect("data");
-    let mut trainer = Trainer::new(data.clone(), recipe());
-    trainer.run_epoch().expect("finite");
-    let weights = trainer.weights();
-    assert_eq!(weights.d, 8);
-    let (mut raw, mut standardized) = (Array2::zeros((1, 8)), Array2::zeros((0, 0)));
-    let example = &data.validation[3..4];
-    data.gather(example, &mut raw.view_mut());
-    trainer.gather(example, &mut standardized);
-    let p = trail_probe::reference::forward(&weights, raw.as_slice().expect("a row"));
-    let log_p = trainer.mlp.log_probabilities(standardized.view());
-    for (p, log_p) in p.probabilities.iter().zip(&log_p) {
-        assert!((p - f64::from(*log_p).exp()).abs() < 1e-4);
+    for inputs in Inputs::ALL {
+        let data = Dataset::new(&shards, &[1, 2], 1).expect("data").with_inputs(inputs);
+        let mut trainer = Trainer::new(data.clone(), recipe());
+        trainer.run_epoch().expect("finite");
+        let weights = trainer.weights();
+        assert_eq!((weights.d, weights.inputs()), (8, inputs));
+        // A prompt, and a row of each of two classes of age.
+        for at in [0, 20, 25] {
+            let example = &data.validation[at..at + 1];
+            let mut standardized = Array2::zeros((0, 0));
+            trainer.gather(example, &mut standardized);
+            let log_p = trainer.mlp.log_probabilities(standardized.view());
+            let p = reference::forward(&weights, row(&data, &example[0], &mut [0.0; 16]));
+            for (p, log_p) in p.probabilities.iter().zip(&log_p) {
+                assert!((p - f64::from(*log_p).exp()).abs() < 1e-4);
+            }
+        }
     }
+}
+
+/// The inputs of `example`; `values` hold its activation and the mean over its prompt.
+fn row<'a>(data: &Dataset<'_>, example: &Example, values: &'a mut [f32; 16]) -> Row<'a> {
+    let (activation, mean) = values.split_at_mut(8);
+    data.activation(example, activation);
+    data.activation(&Example { place: Place::Prompt(data.request(example)), ..*example }, mean);
+    let prompt = Some((&*mean, data.prompt_tokens(example)));
+    Row { activation, generated: example.generated, prompt }
 }
 
 #[test]

@@ -219,6 +219,29 @@ fn geglu_is_its_formula_over_the_whole_range() {
     }
 }
 
+/// The exponent is off by 2 roundings relatively, its constant and the product, as in GeGLU; beside
+/// SwiGLU's 7 there is the sum of `up` and 1.
+#[test]
+fn swiglu_of_gpt_oss_is_its_formula_over_the_whole_range() {
+    let gate: Vec<f32> = (-1600..1600).map(|i| i as f32 / 16.0).collect();
+    let up: Vec<f32> = numbers(9, gate.len()).iter().map(|up| 9.0 * up).collect();
+    for kernels in kernels() {
+        let mut out = gate.clone();
+        kernels.gate(Activation::SwigluOai, &mut out, &up);
+        for ((&out, &gate), &up) in out.iter().zip(&gate).zip(&up) {
+            let (x, up) = (gate.min(7.0) as f64, up.clamp(-7.0, 7.0) as f64);
+            let z = 1.702 * x;
+            let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
+            let expected = x * sigmoid(z) * (up + 1.0);
+            let roundings = 8.0 + 2.0 * z.abs() * sigmoid(-z);
+            // Below -87 the exponential is clamped, where the result is negligible.
+            let error = (out as f64 - expected).abs();
+            let limit = roundings * 2_f64.powi(-24) * expected.abs() + 1e-35;
+            assert!(error <= limit, "{gate}: {out} {expected}");
+        }
+    }
+}
+
 /// Shape of an attention task.
 struct Case {
     rows: usize,

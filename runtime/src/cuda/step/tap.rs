@@ -20,7 +20,7 @@ use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
 use half::bf16;
 use std::sync::Arc;
-use trail_probe::Weights;
+use trail_probe::{Inputs, Weights};
 use trail_ptx::DevicePtr;
 use trail_ptx::params::{self, ProbeParams, TapMeanParams};
 
@@ -255,6 +255,7 @@ impl ProbeWork {
         d: usize,
     ) -> Result<ProbeWork, CudaError> {
         let Weights { hidden, bins, .. } = *weights;
+        let inputs = weights.inputs();
         let unsupported = |what: String, supported: &str| {
             Err(CudaError::Unsupported { what, supported: supported.to_owned() })
         };
@@ -262,6 +263,12 @@ impl ProbeWork {
             return unsupported(
                 format!("a probe of {} inputs on rows of {d}", weights.d),
                 "a probe made for the model",
+            );
+        }
+        if inputs != Inputs::default() {
+            return unsupported(
+                format!("a probe of {inputs} on the device"),
+                "one of the activation alone; any on the CPU (--probe-device cpu)",
             );
         }
         if !d.is_multiple_of(64) || !hidden.is_multiple_of(32) || bins > 32 {

@@ -129,8 +129,9 @@ fn matrices<'a>(model: &'a Model, weights: &DeviceWeights) -> Vec<Matrix<'a>> {
         });
         all.extend(head_terms(layer, adjacent_pairs, &to.terms));
         all.push(shuffled(&[&layer.o], RowOrder::Plain, to.o));
-        all.push(shuffled(&[&layer.gate, &layer.up], RowOrder::Alternating, to.gate_up));
-        all.push(shuffled(&[&layer.down], RowOrder::Plain, to.down));
+        let mlp = layer.mlp.dense().expect("mixtures are refused");
+        all.push(shuffled(&[&mlp.gate, &mlp.up], RowOrder::Alternating, to.gate_up));
+        all.push(shuffled(&[&mlp.down], RowOrder::Plain, to.down));
     }
     if !model.config.tie_word_embeddings {
         all.push(shuffled(&[&source.lm_head], RowOrder::Plain, weights.lm_head));

@@ -2,7 +2,7 @@
 
 use crate::cuda::error::CudaError;
 use crate::cuda::plan;
-use crate::model::{Activation, LayerRope, ModelConfig};
+use crate::model::{Activation, LayerRope, ModelConfig, RopeScaling};
 
 /// Activation rows are read 16 bytes at a time.
 const ROW_ELEMENTS: usize = 8;
@@ -37,6 +37,8 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
+        ("experts", config.mixture.is_some()),
+        ("YaRN", matches!(config.rope.scaling, RopeScaling::Yarn(_))),
         ("norms after attention and MLP", architecture.has_post_norms()),
         ("another scale of the scores", config.attention_scale.is_some()),
         ("GeGLU", config.activation != Activation::Silu),
@@ -62,12 +64,16 @@ mod tests {
 
     #[test]
     fn what_the_kernels_lack_is_named() {
-        let table: [Lacking; 10] = [
+        let table: [Lacking; 11] = [
             (|config| config.head_dim = 96, "head_dim = 96"),
             (|config| config.hidden_size = 2052, "hidden_size = 2052"),
             (|config| config.intermediate_size = 12, "intermediate_size = 12"),
             (|config| config.vocab_size = 1 << 31, "vocab_size"),
             (|config| config.architecture = Architecture::Gemma3, "Gemma3 with norms after"),
+            (
+                |config| config.mixture = ModelConfig::named("qwen3-30b-a3b").unwrap().mixture,
+                "Llama with experts",
+            ),
             (|config| config.attention_scale = Some(0.1), "another scale of the scores"),
             (|config| config.activation = Activation::GeluTanh, "GeGLU"),
             (|config| config.embedding_scale = 2.0, "a scaled embedding"),

@@ -20,7 +20,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trail_probe::Probe;
+use trail_probe::{Inputs, Probe};
 use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::{
@@ -36,7 +36,9 @@ fn model() -> Arc<Model> {
 
 fn config(model: &Model, policy: PolicyKind) -> EngineConfig {
     EngineConfig {
-        probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
+        probe: Some(
+            Probe::random(model.config.hidden_size, 0, 3).with_random_inputs(Inputs::ALL[3], 4),
+        ),
         policy,
         cpu: CpuSettings { threads: Some(1), ..CpuSettings::default() },
         max_running: Some(4),

@@ -17,8 +17,13 @@ use crate::engine::{
     StepCost, StepOutcome, SteppedEngine, SubmitError,
 };
 
-pub(super) const COST: StepCost =
-    StepCost { fixed: 1e5, decode_row: 2e4, prefill_token: 1e4, context_token: 10.0 };
+pub(super) const COST: StepCost = StepCost {
+    fixed: 1e5,
+    decode_row: 2e4,
+    prefill_token: 1e4,
+    context_token: 10.0,
+    experts: None,
+};
 
 /// Interval between arrivals, nanoseconds: shorter than requests take.
 const GAP_NS: u64 = 150_000;
@@ -106,7 +111,13 @@ fn simulated_time_is_reproducible_and_changes_no_answer() {
 #[test]
 fn nothing_is_planned_while_all_wait_for_a_transfer() {
     // Steps are shorter than transfers, which take 18 us.
-    let cost = StepCost { fixed: 100.0, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let cost = StepCost {
+        fixed: 100.0,
+        decode_row: 0.0,
+        prefill_token: 0.0,
+        context_token: 0.0,
+        experts: None,
+    };
     let clock = Arc::new(StepClock::new(cost));
     let model = model();
     let config = EngineConfig {
@@ -166,7 +177,7 @@ fn dropping_a_stepped_engine_ends_its_requests() {
 
 /// Costs of a slow machine: a prompt of 400 tokens takes 0.88 s in one step.
 const SLOW: StepCost =
-    StepCost { fixed: 1e6, decode_row: 1e6, prefill_token: 2e6, context_token: 1e3 };
+    StepCost { fixed: 1e6, decode_row: 1e6, prefill_token: 2e6, context_token: 1e3, experts: None };
 
 /// A short request decodes while a long prompt arrives. Returns the tokens of both, and the longest
 /// gap between two tokens of the first, nanoseconds.

@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use trail_cpu_kernels::Activation;
 
 use super::metadata::{Metadata, Value};
-use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling};
+use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling, Yarn};
+use crate::model::rope_file::{DEFAULT_BETA_FAST, DEFAULT_BETA_SLOW};
 use crate::model::size_limits::{
-    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
+    MAX_CONTEXT, MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
-use crate::model::{LoadError, ModelConfig};
+use crate::model::{LoadError, MixtureConfig, ModelConfig};
 
 /// Base of the rotary frequencies of a file that names none, and of Gemma's local layers.
 const DEFAULT_ROPE_BASE: f64 = 10_000.0;
@@ -21,15 +22,19 @@ const GEMMA_27B_LAYERS: usize = 62;
 const CONTROL_TOKEN: i64 = 3;
 
 /// Families by their names in `general.architecture`.
-const FAMILIES: [(&str, Architecture); 4] = [
+const FAMILIES: [(&str, Architecture); 8] = [
     ("llama", Architecture::Llama),
     ("qwen2", Architecture::Qwen2),
     ("qwen3", Architecture::Qwen3),
     ("gemma3", Architecture::Gemma3),
+    ("qwen2moe", Architecture::Qwen2Moe),
+    ("qwen3moe", Architecture::Qwen3Moe),
+    ("olmoe", Architecture::Olmoe),
+    ("gpt-oss", Architecture::GptOss),
 ];
 /// Keys of settings that the forward pass lacks: any other value than 0 or false is refused.
 const UNSUPPORTED: [&str; 9] = [
-    "expert_count",
+    "expert_weights_scale",
     "attn_logit_softcapping",
     "final_logit_softcapping",
     "attention.scale",
@@ -41,7 +46,9 @@ const UNSUPPORTED: [&str; 9] = [
 ];
 /// Tokens that end an answer, besides those that the metadata names, whatever type the file gives
 /// them: converters have given them others than `CONTROL`.
-pub(crate) const END_TOKENS: [&str; 8] = [
+pub(crate) const END_TOKENS: [&str; 10] = [
+    "<|return|>",
+    "<|call|>",
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -108,7 +115,8 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
     Ok(ModelConfig {
         architecture,
         hidden_size,
-        intermediate_size: keys.size("feed_forward_length", MAX_WIDTH)?,
+        intermediate_size: intermediate_size(&keys)?,
+        mixture: mixture(&keys)?,
         num_layers,
         num_heads,
         num_kv_heads: num_kv_heads(&keys, num_heads)?,
@@ -121,12 +129,16 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         local_rope: local_rope(&keys, &windows)?,
         layers_without_rope: Vec::new(),
         rope_pairing: match architecture {
-            Architecture::Llama => RopePairing::Adjacent,
+            Architecture::Llama | Architecture::Mixtral => RopePairing::Adjacent,
             _ => RopePairing::Halves,
         },
         attention_scale: is_gemma_27b.then(|| 1.0 / (hidden_size as f32 / num_heads as f32).sqrt()),
         embedding_scale: if is_gemma { (hidden_size as f32).sqrt() } else { 1.0 },
-        activation: if is_gemma { Activation::GeluTanh } else { Activation::Silu },
+        activation: match architecture {
+            Architecture::Gemma3 => Activation::GeluTanh,
+            Architecture::GptOss => Activation::SwigluOai,
+            _ => Activation::Silu,
+        },
         windows,
         tie_word_embeddings: tied,
         bos_token: metadata.token("tokenizer.ggml.bos_token_id", vocab_size)?,
@@ -139,10 +151,53 @@ pub(super) fn architecture(metadata: &Metadata) -> Result<(&str, Architecture), 
     let key = "general.architecture";
     let name = metadata.text(key)?;
     let family = FAMILIES.iter().find(|family| Some(family.0) == name);
-    family.copied().ok_or_else(|| {
+    let family = family.copied().ok_or_else(|| {
         let expected = format!("one of {}", FAMILIES.map(|family| family.0).join(", "));
         metadata.refuse(key, &expected, "choose a model of one of these families")
+    })?;
+    // Files of Mixtral have Llama's name.
+    Ok(match (family, metadata.get("llama.expert_count")) {
+        ((name, Architecture::Llama), Some(Value::Int(1..))) => (name, Architecture::Mixtral),
+        (family, _) => family,
     })
+}
+
+/// Width of the MLP; that of the experts in a family whose files have no other.
+fn intermediate_size(keys: &Keys<'_>) -> Result<usize, LoadError> {
+    let name = match keys.architecture {
+        Architecture::GptOss => "expert_feed_forward_length",
+        _ => "feed_forward_length",
+    };
+    keys.size(name, MAX_WIDTH)
+}
+
+/// Reads the experts; `None` for a family without. How a family weights them is in no file.
+fn mixture(keys: &Keys<'_>) -> Result<Option<MixtureConfig>, LoadError> {
+    let architecture = keys.architecture;
+    if !architecture.has_experts() {
+        let name = "expert_count";
+        return match keys.get(name) {
+            None | Some(Value::Int(0)) => Ok(None),
+            Some(_) => Err(keys.refuse(name, "no experts in this family")),
+        };
+    }
+    let num_experts = keys.size("expert_count", MAX_EXPERTS)?;
+    let expert_size = match architecture {
+        Architecture::Mixtral | Architecture::Olmoe => "feed_forward_length",
+        _ => "expert_feed_forward_length",
+    };
+    let shared_size = match architecture.has_shared_expert() {
+        true => Some(keys.size("expert_shared_feed_forward_length", MAX_WIDTH)?),
+        false => None,
+    };
+    Ok(Some(MixtureConfig {
+        num_experts,
+        experts_per_token: keys.size("expert_used_count", num_experts)?,
+        expert_size: keys.size(expert_size, MAX_WIDTH)?,
+        shared_size,
+        normalized: !matches!(architecture, Architecture::Qwen2Moe | Architecture::Olmoe),
+        dense_layers: Vec::new(),
+    }))
 }
 
 /// Rejects settings that would load but compute another model than the one trained.
@@ -228,11 +283,33 @@ fn rope(keys: &Keys<'_>) -> Result<RopeConfig, LoadError> {
         factor = factor.or(if is_zero { None } else { keys.optional_positive(key)? });
     }
     let scaling = match (keys.text(name)?, factor) {
+        (Some("yarn"), Some(factor)) if keys.architecture == Architecture::GptOss => {
+            if theta <= 1.0 {
+                return Err(keys.refuse("rope.freq_base", "more than 1 with YaRN"));
+            }
+            RopeScaling::Yarn(yarn(keys, factor)?)
+        }
         (Some("none"), _) | (None | Some("linear"), None) => RopeScaling::None,
         (None | Some("linear"), Some(factor)) => RopeScaling::Linear { factor },
         _ => return Err(keys.refuse(name, "\"none\" or \"linear\"")),
     };
     Ok(RopeConfig { theta, scaling })
+}
+
+/// Reads gpt-oss's YaRN: its ramp is not cut to whole dimensions, which no file says.
+fn yarn(keys: &Keys<'_>, factor: f64) -> Result<Yarn, LoadError> {
+    let original = "rope.scaling.original_context_length";
+    let context = keys.size(original, MAX_CONTEXT)?;
+    let beta =
+        |name: &str, default: f64| keys.optional_positive(name).map(|beta| beta.unwrap_or(default));
+    Ok(Yarn {
+        factor,
+        beta_fast: beta("rope.scaling.yarn_beta_fast", DEFAULT_BETA_FAST)?,
+        beta_slow: beta("rope.scaling.yarn_beta_slow", DEFAULT_BETA_SLOW)?,
+        original_context: context as f64,
+        truncate: false,
+        attention_factor: Yarn::attention_factor_of(factor),
+    })
 }
 
 /// Reads the rotary embedding of the layers with a window, where it is another one.
@@ -266,8 +343,11 @@ fn windows(
             let is_global = |layer: usize| (layer + 1).is_multiple_of(period);
             Ok((0..num_layers).map(|layer| window.filter(|_| !is_global(layer))).collect())
         }
+        (Architecture::GptOss, window) => {
+            Ok((0..num_layers).map(|layer| window.filter(|_| layer % 2 == 0)).collect())
+        }
         (_, Some(window)) if window >= max_context => Ok(vec![None; num_layers]),
-        (Architecture::Llama, window) => Ok(vec![window; num_layers]),
+        (Architecture::Llama | Architecture::Mixtral, window) => Ok(vec![window; num_layers]),
         _ => Err(keys.refuse(name, "no sliding window")),
     }
 }
@@ -280,9 +360,14 @@ fn eos_tokens(metadata: &Metadata, vocab_size: usize) -> Result<Vec<u32>, LoadEr
     }
     let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
     let kinds = metadata.ints("tokenizer.ggml.token_type")?.unwrap_or_default();
+    // In gpt-oss's vocabulary it ends a message, after which the answer goes on.
+    let has_messages = tokens.iter().any(|token| token == "<|return|>");
     for (id, token) in tokens.iter().enumerate() {
         let is_control = kinds.get(id) == Some(&CONTROL_TOKEN);
         let token = token.as_str();
+        if has_messages && token == "<|end|>" {
+            continue;
+        }
         if END_TOKENS.contains(&token) || is_control && CONTROL_END_TOKENS.contains(&token) {
             ends.push(id as u32);
         }

@@ -179,6 +179,7 @@ fn dtype_of(kind: u32) -> Option<Dtype> {
         13 => Dtype::Q5K,
         14 => Dtype::Q6K,
         30 => Dtype::Bf16,
+        39 => Dtype::MxFp4,
         _ => return None,
     })
 }
@@ -201,7 +202,6 @@ fn kind_name(kind: u32) -> String {
         29 => "IQ1_M",
         34 => "TQ1_0",
         35 => "TQ2_0",
-        39 => "MXFP4",
         _ => return format!("type {kind}"),
     };
     format!("{name} (type {kind})")

@@ -75,6 +75,8 @@ impl Quantization {
             Some("awq") => awq(&settings),
             Some("compressed-tensors") => compressed_tensors(&settings),
             Some("fp8") => fp8(&settings),
+            // gpt-oss's experts, which are loaded as a type of their file.
+            Some("mxfp4") => return Ok(None),
             Some("fbgemm_fp8") => Ok(Quantization::Fp8 { scale: "weight_scale", block: None }),
             _ => Err(settings.refuse("quant_method", SUPPORTED, REMEDY)),
         };

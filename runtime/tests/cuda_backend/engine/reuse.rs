@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trail_probe::{Inputs, Probe};
 use trail_runtime::engine::{
-    Clock, CudaSettings, Engine, EngineConfig, Event, PolicyKind, ProbeDevice, RequestHandle,
-    Speculate, StepClock, StepCost,
+    Clock, ComputeDevice, CudaSettings, Engine, EngineConfig, Event, PolicyKind, ProbeDevice,
+    RequestHandle, Speculate, StepClock, StepCost,
 };
 use trail_scheduler::{Preemption, SchedulerConfig};
 
@@ -64,8 +65,38 @@ fn assert_close(found: &[Predictions], expected: &[Predictions], what: &str) -> 
 
 /// A clock by which the engine waits for each prediction.
 fn patient() -> Arc<dyn Clock> {
-    let cost = StepCost { fixed: 1e5, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let cost = StepCost {
+        fixed: 1e5,
+        decode_row: 0.0,
+        prefill_token: 0.0,
+        context_token: 0.0,
+        experts: None,
+    };
     Arc::new(StepClock::new(cost))
+}
+
+#[test]
+fn cuda_a_probe_reads_the_prompt_and_the_age_as_on_the_cpu() {
+    let _session = trail_cuda_emulator::session();
+    let turns = Subject::turns(1);
+    let predictions = |device| {
+        let probe = Probe::random(turns[0].hidden(), 0, 3).with_random_inputs(Inputs::ALL[3], 5);
+        let config = turns[0].config(device, PolicyKind::trail(0.8));
+        let config = EngineConfig { probe: Some(probe), clock: Some(patient()), ..config };
+        converse(&turns, config, &format!("{device:?}")).1
+    };
+    let (found, expected) = (predictions(CUDA), predictions(ComputeDevice::Cpu));
+    let mut compared = 0;
+    for (found, expected) in found.iter().zip(&expected) {
+        for (age, found) in found {
+            // From the prompt and from the first token: the chain of a filter over bins doubles
+            // differences at each step.
+            let Some(expected) = expected.get(age).filter(|_| *age < 2) else { continue };
+            assert!((found - expected).abs() < 0.1, "age {age}: {found}, not {expected}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 2 * found.len(), "{compared} compared");
 }
 
 #[test]

@@ -135,6 +135,11 @@ impl Subject {
         }
     }
 
+    /// Width of an activation.
+    pub(crate) fn hidden(&self) -> usize {
+        self.model.config.hidden_size
+    }
+
     /// An engine of the model.
     pub(crate) fn engine(&self, config: EngineConfig) -> Engine {
         Engine::new(self.model.clone(), config).expect("an engine")

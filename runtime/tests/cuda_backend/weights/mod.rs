@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trail_cuda_emulator::{Emulator, Failing, Order};
 use trail_runtime::cuda::weights::UploadPool;
 use trail_runtime::cuda::{CudaError, Device, DeviceWeights};
-use trail_runtime::model::{Architecture, Dtype, Model};
+use trail_runtime::model::{Architecture, Dtype, LayerWeights, Model};
 
 /// Every source type, sizes that fill no tile, heads of both widths; more pieces than buffers, so
 /// that buffers go round.
@@ -84,7 +84,7 @@ fn progress_ends_with_all_bytes_of_the_file() {
     drop(weights.unwrap());
     let last = seen.last().unwrap();
     let norms = (2 * model.config.num_layers + 1) * model.config.hidden_size * 4;
-    let layers = model.weights.layers.iter().flat_map(scene::tensors);
+    let layers = model.weights.layers.iter().flat_map(LayerWeights::matrices);
     let matrices: usize =
         layers.chain([&model.weights.embed]).map(|tensor| tensor.bytes().len()).sum();
     assert_eq!(

@@ -53,8 +53,10 @@ pub(crate) fn mixed(shape: &Shape) -> Model {
     for (index, layer) in mixed.weights.layers.iter_mut().enumerate() {
         layer.k = halves.weights.layers[index].k.clone();
         layer.v = singles.weights.layers[index].v.clone();
-        layer.up = singles.weights.layers[index].up.clone();
-        layer.down = halves.weights.layers[index].down.clone();
+        let dense = |model: &Model| model.weights.layers[index].mlp.dense().unwrap().clone();
+        let mlp = layer.mlp.dense_mut().unwrap();
+        mlp.up = dense(&singles).up;
+        mlp.down = dense(&halves).down;
     }
     mixed
 }
@@ -75,11 +77,6 @@ pub(crate) fn of_family(shape: &Shape, architecture: Architecture) -> Model {
         layer.qk_norm = has_norm.then(|| QkNorm { q: vector(head), k: vector(head) });
     }
     model
-}
-
-/// The matrices of a layer.
-pub(crate) fn tensors(layer: &LayerWeights) -> [&Tensor; 7] {
-    [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
 }
 
 pub(crate) fn upload(
@@ -165,8 +162,9 @@ impl Arrived {
                 self.terms[index] == wanted_terms(layer, &model.config),
                 "bias and norms of layer {index}"
             );
-            let gate_up = Wanted::alternating(&[&layer.gate, &layer.up]);
-            let wanted = [qkv, Wanted::plain(&layer.o), gate_up, Wanted::plain(&layer.down)];
+            let mlp = layer.mlp.dense().unwrap();
+            let gate_up = Wanted::alternating(&[&mlp.gate, &mlp.up]);
+            let wanted = [qkv, Wanted::plain(&layer.o), gate_up, Wanted::plain(&mlp.down)];
             for ((found, wanted), name) in
                 found.iter().zip(&wanted).zip(["qkv", "o", "gate_up", "down"])
             {

@@ -26,6 +26,7 @@ TYPES = {
     Type.Q4_K: [0, 2],
     Type.Q5_K: [0, 2],
     Type.Q6_K: [208],
+    Type.MXFP4: [],
 }
 
 
@@ -39,6 +40,9 @@ def records():
             # A subnormal scale, zero, and the largest.
             scales[:3, 0] = [6e-8, 0, 65504]
             blocks[:, at : at + 2] = scales.view(np.uint8)
+        if kind == Type.MXFP4:
+            # Exponents: both subnormal ones, the largest whose values are finite, and near 1.
+            blocks[:, 0] = [0, 1, 2, 251, 120, 126, 127, 130]
         out = dequantize(blocks.reshape(-1), kind).astype("<f4").reshape(-1)
         assert len(out) == BLOCKS * values and np.isfinite(out).all()
         name = kind.name.encode().ljust(8, b"\0")

@@ -2,6 +2,10 @@
 transformers computes with them in float32.
 
     python make.py ../../golden [variants; all without any]
+    python make.py --long OTHER_FOLDER [variants of mixtures; all without any]
+
+The second writes longer runs, for the test that reads the folder TRAIL_GOLDEN: each mixture with 3
+seeds and 16 experts, of which two have equal scores for every token and one is never chosen.
 
 Each folder gets config.json, the weights, and golden.json:
     prompt      token ids given
@@ -131,6 +135,75 @@ FAMILIES = {
         "final_logit_softcapping": None,
     },
 }
+# Small experts: more of them than a token has, so that some are not used.
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+MIXTURES = {
+    "mixtral": {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "rope_theta": 1000000.0,
+        "intermediate_size": 8,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+        "tie_word_embeddings": True,
+    },
+    "gpt_oss": SMALL
+    | {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 8.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 64,
+        },
+        "head_dim": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+        "num_local_experts": 3,
+        "num_experts_per_tok": 2,
+        "sliding_window": 8,
+        "attention_bias": True,
+    },
+    "olmoe": SMALL
+    | {
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "rope_theta": 10000.0,
+        "intermediate_size": 8,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": False,
+        "clip_qkv": None,
+    },
+    "qwen2_moe": QWEN2
+    | SMALL
+    | EXPERTS
+    | {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": 12,
+        "norm_topk_prob": False,
+    },
+    "qwen3_moe": QWEN3
+    | SMALL
+    | EXPERTS
+    | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "head_dim": 12,
+        "num_hidden_layers": 3,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [1],
+        "norm_topk_prob": True,
+        "attention_bias": False,
+    },
+}
 # Keys of BASE that the families do without, so that their defaults are tested too.
 ABSENT = {"gemma3": ["hidden_act", "tie_word_embeddings"], "smollm3": ["tie_word_embeddings"]}
 TIED_BY_DEFAULT = ["gemma3_text", "smollm3"]
@@ -146,6 +219,7 @@ def tensor_shapes(config):
     if not tied:
         shapes["lm_head.weight"] = (config["vocab_size"], d)
     for layer in range(config["num_hidden_layers"]):
+        experts = layer not in config.get("mlp_only_layers", [])
         parts = {
             "input_layernorm": (d,),
             "self_attn.q_proj": (q, d),
@@ -153,19 +227,100 @@ def tensor_shapes(config):
             "self_attn.v_proj": (kv, d),
             "self_attn.o_proj": (d, q),
             "post_attention_layernorm": (d,),
+        }
+        parts |= mixture_shapes(config) if experts else {}
+        parts |= {} if "mlp.gate" in parts or "block_sparse_moe.gate" in parts else {
             "mlp.gate_proj": (inner, d),
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
-        if config["model_type"] in ("qwen3", "gemma3_text"):
+        if config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
             parts |= {"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)}
+        if config["model_type"] == "gpt_oss":
+            count = config["num_local_experts"]
+            for kind in ("gate_proj", "up_proj", "down_proj"):
+                parts.pop(f"mlp.{kind}")
+            shapes |= {
+                f"model.layers.{layer}.{part}": shape
+                for part, shape in {
+                    "mlp.router.weight": (count, d),
+                    "mlp.router.bias": (count,),
+                    "mlp.experts.gate_up_proj": (count, d, 2 * inner),
+                    "mlp.experts.gate_up_proj_bias": (count, 2 * inner),
+                    "mlp.experts.down_proj": (count, inner, d),
+                    "mlp.experts.down_proj_bias": (count, d),
+                    "self_attn.sinks": (config["num_attention_heads"],),
+                    "self_attn.o_proj.bias": (d,),
+                }.items()
+            }
+        if config["model_type"] == "olmoe":
+            parts |= {"self_attn.q_norm": (q,), "self_attn.k_norm": (kv,)}
         if config["model_type"] == "gemma3_text":
             parts |= {"pre_feedforward_layernorm": (d,), "post_feedforward_layernorm": (d,)}
         shapes |= {f"model.layers.{layer}.{part}.weight": s for part, s in parts.items()}
-        if config["model_type"] == "qwen2":
+        if config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss"):
             biases = {"q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
             shapes |= {f"model.layers.{layer}.self_attn.{p}.bias": s for p, s in biases.items()}
     return shapes
+
+
+def mixture_shapes(config):
+    """Name -> shape of the weights of a layer with experts; empty for other families."""
+    d = config["hidden_size"]
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    if config["model_type"] == "mixtral":
+        prefix, names = "block_sparse_moe", ("w1", "w3", "w2")
+    else:
+        prefix, names = "mlp", ("gate_proj", "up_proj", "down_proj")
+    count = config.get("num_experts", config.get("num_local_experts"))
+    if count is None or config["model_type"] == "gpt_oss":
+        return {}
+    shapes = {f"{prefix}.gate": (count, d)}
+    for expert in range(count):
+        of_expert = zip(names, [(inner, d), (inner, d), (d, inner)])
+        shapes |= {f"{prefix}.experts.{expert}.{name}": shape for name, shape in of_expert}
+    if shared := config.get("shared_expert_intermediate_size"):
+        for name, shape in zip(names, [(shared, d), (shared, d), (d, shared)]):
+            shapes[f"mlp.shared_expert.{name}"] = shape
+        shapes["mlp.shared_expert_gate"] = (1, d)
+    return shapes
+
+
+def tie_and_bar_experts(config, weights):
+    """Gives experts 3 and 9 equal scores for every token, and expert 5 the lowest ones: its scores
+    are those of expert 0 less 50 by a bias, or its row is opposite to that of expert 0, times 9."""
+    for name in list(weights):
+        if name.endswith((".gate.weight", ".router.weight")):
+            weights[name][9] = weights[name][3]
+            weights[name][5] = -9 * weights[name][0]
+        if name.endswith(".router.bias"):
+            weights[name][9], weights[name][5] = weights[name][3], -50.0
+    return weights
+
+
+def stable_topk(values, k, dim=-1):
+    """torch.topk with equal values in the order of their indices."""
+    found = torch.sort(values, dim=dim, descending=True, stable=True)
+    return torch.return_types.topk((found.values[..., :k], found.indices[..., :k]))
+
+
+def make_long(out, wanted):
+    """The longer runs of mixtures."""
+    global PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS
+    PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS = 40, 200, (0, 199)
+    torch.topk = stable_topk
+    for variant, changes in MIXTURES.items():
+        experts = "num_local_experts" if "num_local_experts" in changes else "num_experts"
+        config = BASE | changes | {experts: 16, "max_position_embeddings": 256}
+        for seed in range(3 if not wanted or variant in wanted else 0):
+            folder = out / f"{variant}-{seed}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+            weights = random_weights(config, lambda _: torch.float32, 1000 + seed)
+            write_weights(folder, tie_and_bar_experts(config, weights), 1)
+            golden = rounded(run(folder, config, seed))
+            (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+            print(f"{folder.name:22} smallest gap {min(golden['gaps']):.4f}")
 
 
 def random_weights(config, dtype_of, seed):
@@ -175,12 +330,29 @@ def random_weights(config, dtype_of, seed):
     weights = {}
     for name, shape in tensor_shapes(config).items():
         values = torch.randn(shape, generator=generator)
-        if len(shape) == 1 and not name.endswith(".bias"):
+        if len(shape) == 1 and not name.endswith((".bias", ".sinks")):
             # Gemma's files hold the weights of norms minus 1.
             values = 0.3 * values + (config["model_type"] != "gemma3_text")
         else:
             values = 0.4 * values
         weights[name] = values.to(dtype_of(name))
+    return weights
+
+
+def to_mxfp4(weights):
+    """The experts of gpt-oss in MXFP4, rounded to the nearest code of a scale per 32 values."""
+    codes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = torch.cat([codes, -codes])
+    for name in [n for n in weights if n.endswith(("gate_up_proj", "down_proj"))]:
+        if ".experts." not in name:
+            continue
+        # Blocks run along the input, which is the last dimension here.
+        values = weights.pop(name).float().transpose(1, 2).unflatten(-1, (-1, 32))
+        exponent = (values.abs().amax(-1) / 6).log2().ceil().clamp(-127, 127)
+        nearest = (values / exponent.exp2()[..., None])[..., None] - codes
+        nearest = nearest.abs().argmin(-1).to(torch.uint8)
+        weights[f"{name}_blocks"] = nearest[..., 0::2] | nearest[..., 1::2] << 4
+        weights[f"{name}_scales"] = (exponent + 127).to(torch.uint8)
     return weights
 
 
@@ -205,7 +377,7 @@ def run(folder, config, seed):
     """Runs transformers on the files of `folder` and returns the content of golden.json."""
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
-    )
+    ).float()  # Weights in MXFP4 are widened to bf16, which holds them.
     generator = torch.Generator().manual_seed(seed)
     prompt = torch.randint(4, config["vocab_size"], (PROMPT_TOKENS,), generator=generator).tolist()
     golden = {"prompt": prompt, "greedy": [], "logprobs": [], "gaps": [], "rows": []}
@@ -250,7 +422,10 @@ def rounded(value):
 def make(folder, config, dtype_of, seed, shards=1):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    write_weights(folder, random_weights(config, dtype_of, seed), shards)
+    weights = random_weights(config, dtype_of, seed)
+    if "quantization_config" in config:
+        weights = to_mxfp4(weights)
+    write_weights(folder, weights, shards)
     golden = rounded(run(folder, config, seed))
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
     print(f"{folder.name:22} smallest gap {min(golden['gaps']):.4f}")
@@ -263,7 +438,7 @@ def save_config(folder):
 
 
 def main(out, wanted):
-    variants = VARIANTS | FAMILIES
+    variants = VARIANTS | FAMILIES | MIXTURES
     for number, variant in enumerate(variants):
         if wanted and variant not in wanted:
             continue
@@ -271,8 +446,13 @@ def main(out, wanted):
         config = BASE | variants[variant]
         config = {k: v for k, v in config.items() if k not in absent}
         for name, dtype in DTYPES.items():
+            if variant in MIXTURES and name == "f16" or variant == "gpt_oss" and name != "f32":
+                continue
             make(out / f"{variant}-{name}", config, lambda _: dtype, seed=number)
-        if variant in FAMILIES:
+        if variant == "gpt_oss":
+            quantized = config | {"quantization_config": {"quant_method": "mxfp4"}}
+            make(out / f"{variant}-mxfp4", quantized, lambda _: torch.bfloat16, seed=number)
+        if variant in FAMILIES | MIXTURES:
             save_config(out / f"{variant}-f32")
     if wanted:
         return
@@ -283,4 +463,7 @@ def main(out, wanted):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    if sys.argv[1] == "--long":
+        make_long(Path(sys.argv[2]), sys.argv[3:])
+    else:
+        main(Path(sys.argv[1]), sys.argv[2:])

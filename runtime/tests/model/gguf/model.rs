@@ -63,6 +63,39 @@ fn logits_of_other_families_are_those_of_the_safetensors_files() {
     }
 }
 
+/// The same of mixtures of experts: GGUF files have no layer with one MLP among them.
+#[test]
+fn logits_of_mixtures_are_those_of_the_safetensors_files() {
+    for name in ["mixtral-f32", "olmoe-bf16", "qwen2_moe-f32", "qwen3_moe-bf16", "gpt_oss-mxfp4"] {
+        let (golden, mut expected) = load(name);
+        let dense = std::mem::take(&mut expected.config.mixture.as_mut().unwrap().dense_layers);
+        dense.iter().rev().for_each(|&layer| {
+            expected.weights.layers.remove(layer);
+            expected.config.windows.remove(layer);
+        });
+        expected.config.num_layers = expected.weights.layers.len();
+        let found = read(&gguf_of(&expected, unchanged));
+        assert_eq!(found.config.mixture, expected.config.mixture, "{name}");
+        let is_mixtral = expected.config.architecture == Architecture::Mixtral;
+        let pairing = if is_mixtral { RopePairing::Adjacent } else { RopePairing::Halves };
+        assert_eq!(found.config.rope_pairing, pairing, "{name}");
+        let found = cpu_logits(&Arc::new(found), &golden.prompt);
+        assert_eq!(found, cpu_logits(&Arc::new(expected), &golden.prompt), "{name}");
+    }
+}
+
+/// The seeds of the fuzz target reach the loader of experts.
+#[test]
+fn mixtures_among_the_fuzz_seeds_are_models() {
+    for name in ["gpt-oss", "qwen2moe"] {
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/seeds/gguf");
+        let bytes = std::fs::read(seeds.join(format!("{name}.gguf"))).expect(name);
+        let file = GgufModel::from_storage(Path::new("m.gguf"), Arc::new(bytes)).expect(name);
+        let model = file.model().unwrap_or_else(|error| panic!("{error}"));
+        assert!(model.config.mixture.is_some() && !model.config.eos_tokens.contains(&3), "{name}");
+    }
+}
+
 /// Quantises to Q4_1: for each 32 values a scale and a minimum (f16), then 4 bits a value.
 fn q4_1(tensor: &Tensor) -> (u32, Vec<u8>) {
     if !tensor.cols.is_multiple_of(32) {
@@ -86,7 +119,7 @@ fn quantised_weights_stay_as_stored_and_run_in_the_reference_pass() {
     let (golden, original) = load("llama2-f32");
     let quantised = read(&gguf_of(&original, q4_1));
     let layer = &quantised.weights.layers[0];
-    assert_eq!([layer.q.dtype, layer.down.dtype], [Dtype::Q4_1, Dtype::F32]);
+    assert_eq!([layer.q.dtype, layer.mlp.dense().unwrap().down.dtype], [Dtype::Q4_1, Dtype::F32]);
     let found = Reference::new(&quantised).logits(&golden.prompt);
     // The same file with the values of the blocks as f32.
     fn dequantised(tensor: &Tensor) -> (u32, Vec<u8>) {

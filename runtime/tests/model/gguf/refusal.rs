@@ -38,10 +38,22 @@ type Change = fn(&mut GgufWriter) -> &mut GgufWriter;
 
 #[test]
 fn what_the_forward_pass_lacks_is_refused_by_its_key() {
-    let changes: [(&str, Change); 12] = [
+    let changes: [(&str, Change); 15] = [
         ("general.architecture", |file| file.text("general.architecture", "mamba")),
         ("llama.rope.scaling.type", |file| file.text("llama.rope.scaling.type", "yarn")),
-        ("llama.expert_count", |file| file.int("llama.expert_count", 8)),
+        ("llama.expert_used_count", |file| file.int("llama.expert_count", 8)),
+        ("blk.0.ffn_gate_inp.weight", |file| {
+            file.int("llama.expert_count", 8).int("llama.expert_used_count", 2)
+        }),
+        ("llama.expert_count", |file| file.int("llama.expert_count", 1 << 20)),
+        ("qwen3.expert_count", |file| {
+            let keys = ["embedding_length", "block_count", "context_length", "vocab_size"];
+            for key in keys {
+                file.int(&format!("qwen3.{key}"), 1);
+            }
+            file.text("general.architecture", "qwen3").int("qwen3.expert_count", 8);
+            file.int("qwen3.attention.head_count", 1).int("qwen3.feed_forward_length", 8)
+        }),
         ("llama.attention.value_length", |file| file.int("llama.attention.value_length", 4)),
         ("llama.rope.dimension_count", |file| file.int("llama.rope.dimension_count", 4)),
         ("llama.final_logit_softcapping", |file| file.float("llama.final_logit_softcapping", 30.0)),

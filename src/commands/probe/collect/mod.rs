@@ -40,7 +40,7 @@ pub fn run(
         prompts: args.prompts.display().to_string(),
         first: args.answers.first,
         requests: prompts.len(),
-        rows: args.rows,
+        rows: args.rows as usize,
         max_tokens: args.answers.max_tokens,
         temperature: args.answers.temperature,
         seed: args.answers.seed,
@@ -87,11 +87,11 @@ impl Run<'_> {
     /// States what will be done, and the most space that it takes.
     fn announcement(&self, requests: usize, missing: usize) -> String {
         let rows = match self.args.rows {
-            0 => self.args.answers.max_tokens as usize,
-            rows => rows.min(self.args.answers.max_tokens as usize),
+            0 => self.args.answers.max_tokens,
+            rows => rows.min(self.args.answers.max_tokens),
         };
         let width = self.layers.len() * self.setup.model.config.hidden_size * VALUE_BYTES;
-        let bytes = requests as u64 * (rows as u64 + 1) * width as u64;
+        let bytes = requests as u64 * (u64::from(rows) + 1) * width as u64;
         format!(
             "{requests} prompts, {} layers: at most {} in {}; {missing} of {} shards are missing",
             self.layers.len(),
@@ -114,7 +114,7 @@ impl Run<'_> {
             let first = shard * size;
             let prompts = &prompts[first..prompts.len().min(first + size)];
             display.begin(&format!("shard {shard}"), 2 * prompts.len());
-            let collected = answering.answer(prompts, *rows, &mut display)?;
+            let collected = answering.answer(prompts, *rows as usize, &mut display)?;
             self.folder.write(shard, &collected)?;
             display.end();
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use trail_cli::count;
-use trail_probe::{Bins, MAX_BINS};
+use trail_probe::{Bins, HeadKind, Inputs, MAX_BINS};
 use trail_training::Recipe;
 
 use crate::commands::probe::layers::Layers;
@@ -62,12 +62,22 @@ pub struct TrainArgs {
     /// Hidden units
     #[arg(long, value_name = "N", value_parser = count::<16384>)]
     hidden: Option<usize>,
-    /// Bins of remaining tokens
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count::<MAX_BINS>)]
-    bins: usize,
-    /// Edges of the bins
-    #[arg(long, value_enum, default_value_t = Edges::Equal)]
-    edges: Edges,
+    /// Heads that are compared: bins (of the tokens until an answer ends or is cut) and survival
+    /// (until it would end; one that was cut teaches only that it goes on) [default: both; of the
+    /// paper's recipe bins]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = head)]
+    head: Vec<HeadKind>,
+    /// Inputs that are compared: activation, with +prompt (the mean over the prompt's activations,
+    /// and its length) or +age or +prompt+age [default: activation and activation+prompt+age; of
+    /// the paper's recipe activation]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    inputs: Vec<Inputs>,
+    /// Bins of remaining tokens [default: 10, of a survival head 16]
+    #[arg(long, value_name = "N", value_parser = count::<MAX_BINS>)]
+    bins: Option<usize>,
+    /// Edges of the bins [default: equal, of a survival head log]
+    #[arg(long, value_enum)]
+    edges: Option<Edges>,
     /// End of the last bin, tokens [default: the longest answer of the collection]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(64..1 << 24))]
     longest: Option<u32>,
@@ -80,24 +90,48 @@ pub struct TrainArgs {
     /// Seeds; each layer is trained with every one
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     pub(super) seed: Vec<u64>,
+    /// Train the chosen probe on a quarter and a half of the answers, too: a learning curve
+    #[arg(long)]
+    pub(super) curve: bool,
     /// Replace a file of another origin
     #[arg(long)]
     pub(super) force: bool,
 }
 
 impl TrainArgs {
-    /// The recipe, for answers of at most `longest` tokens.
-    pub(super) fn recipe(&self, longest: u32) -> Recipe {
+    /// The heads and inputs that are compared, TRAIL's first.
+    pub(super) fn variants(&self) -> Vec<(HeadKind, Inputs)> {
+        let is_paper = self.recipe == RecipeName::Paper;
+        let or = |count: usize| if is_paper { 1 } else { count };
+        let heads = match &self.head[..] {
+            [] => &HeadKind::ALL[..or(2)],
+            heads => heads,
+        };
+        let inputs = match &self.inputs[..] {
+            [] => &[Inputs::ALL[0], Inputs::ALL[3]][..or(2)],
+            inputs => inputs,
+        };
+        heads.iter().flat_map(|&head| inputs.iter().map(move |&inputs| (head, inputs))).collect()
+    }
+
+    /// The recipe of a head of `kind`, for answers of at most `longest` tokens.
+    pub(super) fn recipe(&self, kind: HeadKind, longest: u32) -> Recipe {
         let recipe = match self.recipe {
             RecipeName::Default => Recipe::default(),
             RecipeName::Paper => Recipe::paper(),
         };
         let max_tokens = self.longest.unwrap_or(longest);
+        let (bins, edges) = match kind {
+            HeadKind::Bins => (10, Edges::Equal),
+            HeadKind::Survival => (16, Edges::Log),
+        };
+        let bins = self.bins.unwrap_or(bins);
         Recipe {
-            bins: match self.edges {
-                Edges::Equal => Bins::equal(self.bins, max_tokens),
-                Edges::Log => Bins::log(self.bins, max_tokens),
+            bins: match self.edges.unwrap_or(edges) {
+                Edges::Equal => Bins::equal(bins, max_tokens),
+                Edges::Log => Bins::log(bins, max_tokens),
             },
+            kind,
             hidden: self.hidden.unwrap_or(recipe.hidden),
             epochs: self.epochs.unwrap_or(recipe.epochs),
             batch: self.batch.unwrap_or(recipe.batch),
@@ -113,6 +147,11 @@ impl TrainArgs {
             ..recipe
         }
     }
+}
+
+fn head(name: &str) -> Result<HeadKind, String> {
+    let found = HeadKind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| "bins or survival".into())
 }
 
 fn rate(text: &str) -> Result<f32, String> {

@@ -1,7 +1,8 @@
 //! `trail-rt probe train`: a probe for every layer that is asked for; the best one is written.
 
 mod args;
-mod filters;
+mod curve;
+mod replay;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,13 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_probe::file::Storage;
-use trail_probe::{Probe, TapLayers};
-use trail_training::fit::{fit_probe, observed};
+use trail_probe::{HeadKind, Inputs, Probe, TapLayers};
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
 use super::collection::Collection;
 use super::layers::layer_json;
 pub use args::TrainArgs;
+use replay::Candidate;
 use sweep::{Sweep, Training};
 
 /// Trains, and writes the probe.
@@ -27,23 +28,33 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let collection = Collection::open(&args.data)?;
     let layers = args.layers.of(&collection.settings().layers)?;
     let shards = collection.read_all()?;
-    let recipe = args.recipe(collection.settings().max_tokens);
+    let longest = collection.settings().max_tokens;
+    let variants = args.variants();
     let out = OutputFile::claim(args.out.clone(), args.force)?;
-    let trainings = trainings(&shards, &layers, &args.seed, recipe)?;
+    let trainings = trainings(&shards, &layers, args, longest)?;
     let state = PathBuf::from(format!("{}.state", args.out.display()));
-    let key = format!("{} {recipe:?}", collection.settings().fingerprint);
+    let recipes: Vec<Recipe> = variants.iter().map(|of| args.recipe(of.0, longest)).collect();
+    let key = format!("{} {recipes:?}", collection.settings().fingerprint);
     let mut sweep = Sweep::new(trainings, state.clone(), key)?;
     sweep.run(engine.threads())?;
-    let best = sweep.best();
-    let record = record(&collection, best, &recipe);
-    let mut probe = Probe {
-        model: Some(collection.settings().fingerprint.clone()),
-        record: record.clone(),
-        ..Probe::new(best.trainer.weights(), recipe.bins, best.layer)
+    let best = |&(kind, inputs): &(HeadKind, Inputs)| sweep.best(kind, inputs);
+    let candidate = |trainer: &Trainer<'_>, layer| {
+        let probe = Probe {
+            model: Some(collection.settings().fingerprint.clone()),
+            record: record(&collection, trainer),
+            ..Probe::new(trainer.weights(), trainer.recipe().bins, layer)
+        };
+        Candidate::new(probe, trainer.data())
     };
-    let observed = observed(&probe, best.trainer.data());
-    probe.fit = Some(fit_probe(&probe, best.trainer.data(), &observed));
-    let judged = filters::judge(&mut probe, &observed)?;
+    let mut candidates: Vec<Candidate> =
+        variants.iter().map(best).map(|of| candidate(&of.trainer, of.layer)).collect();
+    let judged = replay::judge(&mut candidates)?;
+    let chosen = judged[0].candidate;
+    let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
+    let points = match args.curve {
+        true => curve::curve(&best.trainer, |trainer| candidate(trainer, best.layer))?,
+        false => Vec::new(),
+    };
     let bytes = probe.to_bytes(Storage::Bf16);
     fs::write(out.path(), bytes)
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
@@ -54,19 +65,26 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         "probe": args.out,
         "layer": layer_json(best.layer),
         "seed": best.seed,
-        "record": record,
+        "record": probe.record,
         "rows": rows,
-        "filters": judged,
+        "replays": judged,
+        "curve": points,
         "seconds": begin.elapsed().as_secs_f64(),
     });
     let text = match json {
         true => report.to_string(),
         false => format!(
-            "{}\n{}\nwrote the probe of layer {}, filter {}, to {}; next: trail-rt probe eval \
-             --probe {}",
+            "{}\n{}\n{}wrote the probe of layer {}, head {}, inputs {}, filter {}, to {}; next: \
+             trail-rt probe eval --probe {}",
             table(sweep.trainings()),
-            filters::table(&judged),
+            replay::table(&judged),
+            match points.is_empty() {
+                true => String::new(),
+                false => format!("{}\n{}\n\n", curve::table(&points), curve::advice(&points)),
+            },
             best.layer,
+            judged[0].head,
+            judged[0].inputs,
             judged[0].filter,
             args.out.display(),
             args.out.display()
@@ -75,45 +93,44 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     Output::stdout().line(&text)
 }
 
-/// A training for each layer and seed.
+/// A training for each layer, head, inputs and seed.
 fn trainings<'a>(
     shards: &'a [Shard],
     layers: &[TapLayers],
-    seeds: &[u64],
-    recipe: Recipe,
+    args: &TrainArgs,
+    longest: u32,
 ) -> Result<Vec<Training<'a>>, Error> {
     let mut trainings = Vec::new();
     for &layer in layers {
         // The split is common to all seeds, so that their losses can be compared.
-        let data = Dataset::new(shards, &layer.to_vec(), recipe.seed)
+        let data = Dataset::new(shards, &layer.to_vec(), Recipe::default().seed)
             .map_err(|error| Error::failed(error.to_string()))?;
-        for &seed in seeds {
-            let trainer = Trainer::new(data.clone(), Recipe { seed, ..recipe });
-            trainings.push(Training { layer, seed, trainer });
+        for (kind, inputs) in args.variants() {
+            for &seed in &args.seed {
+                let recipe = Recipe { seed, ..args.recipe(kind, longest) };
+                let trainer = Trainer::new(data.clone().with_inputs(inputs), recipe);
+                trainings.push(Training { layer, kind, seed, trainer });
+            }
         }
     }
     Ok(trainings)
 }
 
 /// The training record that the probe's file keeps.
-fn record(
-    collection: &Collection,
-    best: &Training<'_>,
-    recipe: &Recipe,
-) -> BTreeMap<String, String> {
-    let settings = collection.settings();
-    let epoch = best.trainer.best_epoch();
+fn record(collection: &Collection, trainer: &Trainer<'_>) -> BTreeMap<String, String> {
+    let (settings, recipe) = (collection.settings(), trainer.recipe());
+    let epoch = trainer.best_epoch();
     let figure = |of: fn(trail_training::Epoch) -> f64| {
         epoch.map_or_else(String::new, |epoch| format!("{:.4}", of(epoch)))
     };
     let entries = [
         ("trained_for", settings.model.clone()),
         ("training_prompts", settings.requests.to_string()),
-        ("training_rows", best.trainer.rows().to_string()),
+        ("training_rows", trainer.rows().to_string()),
         ("epochs", epoch.map_or(0, |epoch| epoch.number).to_string()),
         ("batch", recipe.batch.to_string()),
         ("rate", recipe.rate.to_string()),
-        ("seed", best.seed.to_string()),
+        ("seed", recipe.seed.to_string()),
         ("validation_loss", figure(|epoch| epoch.loss)),
         ("validation_mae", figure(|epoch| epoch.mae)),
         ("validation_accuracy", figure(|epoch| epoch.accuracy)),
@@ -125,6 +142,8 @@ fn row(training: &Training<'_>) -> Value {
     let best = training.trainer.best_epoch();
     json!({
         "layer": layer_json(training.layer),
+        "head": training.kind.name(),
+        "inputs": training.trainer.data().inputs().to_string(),
         "seed": training.seed,
         "epochs": training.trainer.epochs().len(),
         "best_epoch": best.map(|epoch| epoch.number),
@@ -137,12 +156,14 @@ fn row(training: &Training<'_>) -> Value {
 
 fn table(trainings: &[Training<'_>]) -> Table {
     let mut table = Table::default()
-        .group("", &["layer", "seed", "epoch"])
+        .group("", &["layer", "head", "inputs", "seed", "epoch"])
         .group("validation", &["loss", "MAE", "accuracy"]);
-    for Training { layer, seed, trainer } in trainings {
+    for Training { layer, kind, seed, trainer } in trainings {
         let Some(best) = trainer.best_epoch() else { continue };
         table.row([
             layer.to_string(),
+            kind.name().to_owned(),
+            trainer.data().inputs().to_string(),
             seed.to_string(),
             best.number.to_string(),
             format!("{:.4}", best.loss),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use trail_cli::{Error, notice};
 use trail_platform::read::read_up_to;
-use trail_probe::TapLayers;
+use trail_probe::{HeadKind, Inputs, TapLayers};
 use trail_training::{Trainer, state};
 
 /// Largest state on disk, MiB.
@@ -17,6 +17,8 @@ const MAX_STATE_MIB: u64 = 8192;
 pub struct Training<'a> {
     /// The layers that it is trained on, side by side.
     pub layer: TapLayers,
+    /// Its head.
+    pub kind: HeadKind,
     /// Seed of its weights and of the order of its rows.
     pub seed: u64,
     /// The training.
@@ -26,11 +28,12 @@ pub struct Training<'a> {
 impl Training<'_> {
     /// Its name in a state.
     fn name(&self) -> String {
-        format!("{}.{}", self.layer, self.seed)
+        let inputs = self.trainer.data().inputs();
+        format!("{}.{}.{inputs}.{}", self.layer, self.kind.name(), self.seed)
     }
 }
 
-/// Trainings of one recipe on one collection.
+/// Trainings on one collection.
 pub struct Sweep<'a> {
     trainings: Vec<Training<'a>>,
     /// File of the state.
@@ -72,26 +75,26 @@ impl<'a> Sweep<'a> {
             self.run_epoch(threads)?;
             epochs += 1;
             self.save()?;
-            let best = self.best();
-            let epoch = best.trainer.best_epoch().expect("an epoch was run");
+            let epochs_of = self.trainings.iter().filter_map(|of| of.trainer.best_epoch());
+            let least = epochs_of.map(|epoch| epoch.mae).fold(f64::INFINITY, f64::min);
             let left = self.trainings.iter().filter(|of| !of.trainer.is_done()).count();
             notice(format_args!(
-                "epoch {epochs}, {:.0} s: least validation loss {:.4} (layer {}, MAE {:.2}, bin \
-                 accuracy {:.3}), {left} trainings go on",
+                "epoch {epochs}, {:.0} s: least mean error in validation {least:.2} tokens, {left} of \
+                 {} trainings go on",
                 begin.elapsed().as_secs_f64(),
-                epoch.loss,
-                best.layer,
-                epoch.mae,
-                epoch.accuracy,
+                self.trainings.len(),
             ));
         }
         Ok(())
     }
 
-    /// The training of the least validation loss.
-    pub fn best(&self) -> &Training<'a> {
+    /// The training of the least validation loss among those of a head and of inputs.
+    pub fn best(&self, kind: HeadKind, inputs: Inputs) -> &Training<'a> {
         let loss = |of: &Training<'_>| of.trainer.best_epoch().map_or(f64::INFINITY, |of| of.loss);
-        let least = self.trainings.iter().min_by(|a, b| loss(a).total_cmp(&loss(b)));
+        let is_wanted =
+            |of: &&Training<'_>| (of.kind, of.trainer.data().inputs()) == (kind, inputs);
+        let least = self.trainings.iter().filter(is_wanted);
+        let least = least.min_by(|a, b| loss(a).total_cmp(&loss(b)));
         least.expect("at least one layer and one seed")
     }
 

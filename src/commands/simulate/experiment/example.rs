@@ -20,7 +20,13 @@ pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
         block_hashes: [].into(),
     };
     let jobs: Vec<Job> = (1..).zip(lengths).map(job).collect();
-    let cost = StepCost { fixed: 1e9, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let cost = StepCost {
+        fixed: 1e9,
+        decode_row: 0.0,
+        prefill_token: 0.0,
+        context_token: 0.0,
+        experts: None,
+    };
     let model = StepModel::measured("a token a second", cost, 0.0);
     let scheduler = SchedulerConfig {
         max_running: 1,

@@ -5,7 +5,13 @@ use super::*;
 fn engine_with(sink: Box<dyn BlockSink>) -> SimEngine {
     let scheduler =
         SchedulerConfig { max_running: 2, cached_blocks: 1024, ..SchedulerConfig::default() };
-    let cost = StepCost { fixed: 1e5, decode_row: 0.0, prefill_token: 0.0, context_token: 0.0 };
+    let cost = StepCost {
+        fixed: 1e5,
+        decode_row: 0.0,
+        prefill_token: 0.0,
+        context_token: 0.0,
+        experts: None,
+    };
     SimEngine::start(SimSettings {
         scheduler,
         policy: PolicyKind::trail(0.8),

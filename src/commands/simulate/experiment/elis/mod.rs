@@ -101,6 +101,7 @@ impl Served {
             decode_row: 0.0,
             prefill_token: 1e9 * 2.0 * self.parameters / gpu.flops,
             context_token: 0.0,
+            experts: None,
         };
         let max_context = 1024 + self.max_tokens;
         let scheduler = SchedulerConfig {

@@ -1,20 +1,21 @@
-//! The choice of a probe's filter by how it schedules: answers that the probe was not trained on,
-//! on the scheduler's virtual clock.
+//! The choice among trained probes and their filters by how they schedule: answers that they were
+//! not trained on, on the scheduler's virtual clock.
 
 use std::ops::ControlFlow;
 
 use serde::Serialize;
 use trail_cli::{Error, Table};
 use trail_platform::Rng;
-use trail_probe::{FilterKind, Probe, Tracker};
+use trail_probe::{FilterKind, HeadKind, Probe, Tracker};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::Trail;
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{Job, Refined, Simulation, StepModel, schedule};
-use trail_training::fit::Observed;
+use trail_training::Dataset;
+use trail_training::fit::{Observed, fit_probe, observed};
 
-/// Loads at which filters are compared.
+/// Loads at which they are compared.
 const LOADS: [f64; 2] = [1.1, 1.5];
 
 /// Draws of answers, with replacement: their spread is that over answers and arrivals.
@@ -26,53 +27,96 @@ const REQUESTS: usize = 400;
 /// Sequences of a step.
 const ROWS: u32 = 8;
 
-/// How a filter schedules.
+/// A trained probe, and what it predicts for the validation's answers.
+pub struct Candidate {
+    /// The probe, with a fit where its head has one.
+    pub probe: Probe,
+    answers: Vec<Observed>,
+}
+
+impl Candidate {
+    /// That of `probe`, trained on `data`.
+    pub fn new(mut probe: Probe, data: &Dataset<'_>) -> Candidate {
+        let answers = observed(&probe, data);
+        let has_fit = probe.weights.kind == HeadKind::Bins;
+        probe.fit = has_fit.then(|| fit_probe(&probe, data, &answers));
+        Candidate { probe, answers }
+    }
+
+    /// The filters that it has what they need for.
+    fn filters(&self) -> impl Iterator<Item = FilterKind> + use<> {
+        // Only a head of bins has a fit, and only it has filters.
+        let kinds =
+            if self.probe.fit.is_some() { &FilterKind::ALL[..] } else { &[FilterKind::Raw] };
+        kinds.iter().copied()
+    }
+}
+
+/// How a probe schedules with a filter.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
+    /// The candidate, by its place.
+    #[serde(skip)]
+    pub candidate: usize,
+    /// `bins` or `survival`.
+    pub head: &'static str,
+    /// What it reads.
+    pub inputs: String,
     /// `raw`, `bins` or `tokens`.
     pub filter: &'static str,
     /// FCFS's mean latency over TRAIL's, the mean over draws, at each of [`LOADS`].
     pub gains: [f64; LOADS.len()],
-    /// Standard error of the difference to the best filter, over the mean of `gains`.
+    /// What the mean of `gains` lacks to that of the best.
+    pub shortfall: f64,
+    /// Standard error of `shortfall`.
     pub standard_error: f64,
 }
 
-/// Judges every filter that `probe` has what it needs for, the best first.
-pub fn judge(probe: &mut Probe, answers: &[Observed]) -> Result<Vec<Judged>, Error> {
-    let kinds = FilterKind::ALL.into_iter();
-    let kinds: Vec<FilterKind> =
-        kinds.filter(|&kind| kind != FilterKind::Tokens || probe.fit.is_some()).collect();
-    let mut jobs: Vec<Vec<Job>> = Vec::new();
-    for &kind in &kinds {
-        probe.filter_kind = Some(kind);
-        let mut tracker = Tracker::new(probe.filter(), 1);
-        let longest = probe.bins.max_tokens();
-        let of = |(generation, answer)| job(&mut tracker, generation, answer, longest);
-        jobs.push((0..).zip(answers).map(of).collect());
-    }
-    // [draw][filter][load]
+/// Judges every candidate with every filter, the best first, whose filter becomes the candidate's.
+pub fn judge(candidates: &mut [Candidate]) -> Result<Vec<Judged>, Error> {
+    let pairs: Vec<(usize, FilterKind)> = (0..candidates.len())
+        .flat_map(|at| candidates[at].filters().map(move |kind| (at, kind)))
+        .collect();
+    let jobs: Vec<Vec<Job>> = pairs
+        .iter()
+        .map(|&(at, kind)| {
+            let Candidate { probe, answers } = &mut candidates[at];
+            probe.filter_kind = Some(kind);
+            let mut tracker = Tracker::new(probe.filter(), 1);
+            let longest = probe.bins.max_tokens();
+            let of = |(generation, answer)| job(&mut tracker, generation, answer, longest);
+            (0..).zip(&*answers).map(of).collect()
+        })
+        .collect();
+    // [draw][pair][load]
     let draws = (0..DRAWS).map(|draw| gains(&jobs, draw)).collect::<Result<Vec<_>, _>>()?;
     let mean = |of: &dyn Fn(&Vec<[f64; LOADS.len()]>) -> f64| {
         draws.iter().map(of).sum::<f64>() / DRAWS as f64
     };
     let both = |gains: &[f64; LOADS.len()]| gains.iter().sum::<f64>() / LOADS.len() as f64;
     let total = |at: usize| mean(&|draw| both(&draw[at]));
-    let best = (0..kinds.len()).max_by(|&a, &b| total(a).total_cmp(&total(b)));
-    let best = best.expect("bins are always there");
-    let mut judged: Vec<Judged> = (0..kinds.len())
+    let best = (0..pairs.len()).max_by(|&a, &b| total(a).total_cmp(&total(b)));
+    let best = best.expect("a candidate");
+    let mut judged: Vec<Judged> = (0..pairs.len())
         .map(|at| {
+            let (candidate, filter) = pairs[at];
+            let weights = &candidates[candidate].probe.weights;
             let difference = |draw: &Vec<[f64; LOADS.len()]>| both(&draw[best]) - both(&draw[at]);
-            let centre = mean(&difference);
-            let square = mean(&|draw| (difference(draw) - centre).powi(2));
+            let shortfall = mean(&difference);
+            let square = mean(&|draw| (difference(draw) - shortfall).powi(2));
             Judged {
-                filter: kinds[at].name(),
+                candidate,
+                head: weights.kind.name(),
+                inputs: weights.inputs().to_string(),
+                filter: filter.name(),
                 gains: std::array::from_fn(|load| mean(&|draw| draw[at][load])),
+                shortfall,
                 standard_error: square.sqrt(),
             }
         })
         .collect();
+    candidates[pairs[best].0].probe.filter_kind = Some(pairs[best].1);
     judged.swap(0, best);
-    probe.filter_kind = Some(kinds[best]);
     Ok(judged)
 }
 
@@ -103,7 +147,7 @@ fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u3
     }
 }
 
-/// FCFS's mean latency over that of TRAIL under each filter, at each load, for answers drawn by
+/// FCFS's mean latency over that of TRAIL with each of `jobs`, at each load, for answers drawn by
 /// `seed`.
 fn gains(jobs: &[Vec<Job>], seed: u64) -> Result<Vec<[f64; LOADS.len()]>, Error> {
     let model: StepModel = "a100-80g:8b".parse().map_err(Error::failed)?;
@@ -140,18 +184,26 @@ fn gains(jobs: &[Vec<Job>], seed: u64) -> Result<Vec<[f64; LOADS.len()]>, Error>
     Ok(gains)
 }
 
-/// The table of `judged`.
+/// The table of `judged`. A difference below its standard error is none.
 pub fn table(judged: &[Judged]) -> Table {
     let columns = LOADS.map(|load| format!("load {load}"));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::default()
-        .group("", &["filter"])
+        .group("", &["head", "inputs", "filter"])
         .group("FCFS / trail, mean latency", &columns)
-        .group("difference to the best", &["standard error"]);
+        .group("behind the best by", &["mean", "standard error"]);
     for of in judged {
+        let name = [of.head, &of.inputs, of.filter].map(str::to_owned);
         let gains = of.gains.map(|gain| format!("{gain:.3}"));
-        let error = format!("{:.3}", of.standard_error);
-        table.row([vec![of.filter.to_owned()], gains.to_vec(), vec![error]].concat());
+        let shortfall = match of.shortfall < of.standard_error {
+            true => "none".to_owned(),
+            false => format!("{:.3}", of.shortfall),
+        };
+        let behind = match of.shortfall == 0.0 {
+            true => ["-", "-"].map(str::to_owned),
+            false => [shortfall, format!("{:.3}", of.standard_error)],
+        };
+        table.row([&name[..], &gains, &behind].concat());
     }
     table
 }
