@@ -113,9 +113,11 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
     }
     let quantization = fields.object("quantization_config", "quantization_config.")?;
     let method = quantization.as_ref().map(|quantization| quantization.text("quant_method"));
-    if method.transpose()?.flatten() == Some("mxfp4") && architecture != Architecture::GptOss {
-        let remedy = "choose another checkpoint of the model";
-        return Err(fields.refuse("quantization_config", "mxfp4 for gpt-oss alone", remedy));
+    let is_mxfp4 = method.transpose()?.flatten() == Some("mxfp4");
+    if quantization.is_some() && is_mxfp4 != (architecture == Architecture::GptOss) {
+        let expected = if is_mxfp4 { "gpt-oss for mxfp4" } else { "mxfp4 for gpt-oss" };
+        let remedy = "choose the unquantized checkpoint of the model";
+        return Err(fields.refuse("quantization_config", expected, remedy));
     }
     Quantization::of_config(fields)?;
     // `dtype` since transformers 4.56. The tensors carry their own; a file that declares another
