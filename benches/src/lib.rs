@@ -6,6 +6,7 @@
 
 mod ab;
 mod accuracy;
+mod adapters;
 mod answers;
 mod barrier;
 mod ceilings;

@@ -6,8 +6,9 @@
 //! tokens.
 
 use crate::model::{
-    Activation, GatedMlp, LayerRope, LayerWeights, Mlp, MlpBias, Model, ModelConfig, PostNorms,
-    QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT, Tensor,
+    Activation, Adapter, GatedMlp, LayerRope, LayerWeights, LowRank, Mlp, MlpBias, Model,
+    ModelConfig, PostNorms, Projection, QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT,
+    Tensor,
 };
 
 /// A model with its weights converted to f32.
@@ -82,15 +83,25 @@ impl Experts {
     }
 }
 
-/// A row-major `[rows, cols]` matrix.
+/// A row-major `[rows, cols]` matrix, and what an adapter adds to its products.
 struct Matrix {
     cols: usize,
     data: Vec<f32>,
+    added: Option<Box<Added>>,
+}
+
+/// The factors of an adapter.
+struct Added {
+    /// `[rank, cols]`
+    a: Matrix,
+    /// B transposed `[rank, rows]`.
+    b: Matrix,
+    scale: f32,
 }
 
 impl Matrix {
     fn new(tensor: &Tensor) -> Self {
-        Matrix { cols: tensor.cols, data: tensor.to_f32() }
+        Matrix { cols: tensor.cols, data: tensor.to_f32(), added: None }
     }
 
     fn row(&self, row: usize) -> &[f32] {
@@ -99,7 +110,19 @@ impl Matrix {
 
     /// Multiplies the matrix by the column `x`: `[cols] -> [rows]`.
     fn apply(&self, x: &[f32]) -> Vec<f32> {
-        self.data.chunks_exact(self.cols).map(|row| dot(row, x) as f32).collect()
+        let own = self.data.chunks_exact(self.cols).map(|row| dot(row, x) as f32);
+        let Some(Added { a, b, scale }) = self.added.as_deref() else { return own.collect() };
+        let inner = a.apply(x);
+        let column = |at| b.data.iter().skip(at).step_by(b.cols).copied().collect::<Vec<f32>>();
+        let added = |at| scale * dot(&column(at), &inner) as f32;
+        own.enumerate().map(|(at, own)| own + added(at)).collect()
+    }
+
+    /// Adds the products with `factors` to those of this matrix.
+    fn add(&mut self, factors: &LowRank) {
+        let LowRank { a, b, scale } = factors;
+        let added = Added { a: Matrix::new(a), b: Matrix::new(b), scale: *scale };
+        self.added = Some(Box::new(added));
     }
 }
 
@@ -126,6 +149,19 @@ impl Layer {
             mlp: Experts::new(&weights.mlp),
         }
     }
+
+    /// The matrix of `projection`, of the one MLP where it has one.
+    fn projection_mut(&mut self, projection: Projection) -> &mut Matrix {
+        match projection {
+            Projection::Q => &mut self.q,
+            Projection::K => &mut self.k,
+            Projection::V => &mut self.v,
+            Projection::O => &mut self.o,
+            Projection::Gate => &mut self.mlp.gated[0].gate,
+            Projection::Up => &mut self.mlp.gated[0].up,
+            Projection::Down => &mut self.mlp.gated[0].down,
+        }
+    }
 }
 
 impl Reference {
@@ -140,6 +176,18 @@ impl Reference {
             norm: weights.norm.clone(),
             lm_head: Matrix::new(&weights.lm_head),
         }
+    }
+
+    /// The same model with `adapter`, which was loaded for it.
+    pub fn with_adapter(mut self, adapter: &Adapter) -> Self {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            for projection in Projection::ALL {
+                if let Some(factors) = adapter.factors(index, projection) {
+                    layer.projection_mut(projection).add(factors);
+                }
+            }
+        }
+        self
     }
 
     /// Returns the logits after each of `tokens`: `[T][vocab]`.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use trail_counting_allocator::of_process;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Dtype, MixtureConfig, Model, ModelConfig, QkvBias};
+use trail_runtime::model::{
+    Adapter, Dtype, MixtureConfig, Model, ModelConfig, Projection, QkvBias,
+};
 
 #[test]
 fn forward_allocates_nothing() {
@@ -84,6 +86,9 @@ fn check(model: Arc<Model>, compute: Compute) {
         num_blocks: segments * blocks_each,
         max_context: blocks_each * BLOCK_TOKENS,
     };
+    let adapters = [(3, Dtype::F32), (256, Dtype::Bf16)].map(|(rank, dtype)| {
+        Arc::new(Adapter::random(&model.config, &Projection::ALL, rank, dtype, 1))
+    });
     let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
@@ -95,11 +100,20 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(1, 0, &tokens[..97], tables[1], false);
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
+    let mut adapted = Batch::default();
+    adapted.push(0, 100, &[7], tables[0], true);
+    adapted.push(1, 0, &tokens[..60], tables[1], false);
+    adapted.adapt(&adapters[0]);
+    adapted.push(2, 0, &tokens[..30], tables[2], true);
+    adapted.adapt(&adapters[1]);
+    adapted.push(3, 0, &[9], tables[3], true);
+    adapted.adapt(&adapters[0]);
     let mut passes = || {
         let before = of_process();
         for _ in 0..20 {
             backend.forward(&prefill, &[]);
             backend.forward(&mixed, &[]);
+            backend.forward(&adapted, &[]);
         }
         of_process() - before
     };

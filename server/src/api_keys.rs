@@ -20,6 +20,8 @@ pub(crate) struct ApiKey {
     pub name: String,
     /// Hash of the key's text.
     pub hash: SecretHash,
+    /// True if it may change the server: that of `--api-key`.
+    pub is_admin: bool,
     /// Requests and tokens that it may use.
     pub rate: Arc<RateLimit>,
 }
@@ -42,7 +44,8 @@ impl ApiKeys {
         }
         let single = single.map(|key| {
             let rate = Arc::new(RateLimit::new(Limits::default()));
-            Arc::new(ApiKey { name: SINGLE.to_owned(), hash: key.hash(), rate })
+            let (name, hash) = (SINGLE.to_owned(), key.hash());
+            Arc::new(ApiKey { name, hash, is_admin: true, rate })
         });
         let keys = ApiKeys { single, file, current: RwLock::new(Arc::new([])) };
         keys.reload()?;
@@ -64,7 +67,8 @@ impl ApiKeys {
             let same = before.iter().find(|key| key.name == entry.name);
             let rate = same.map(|key| key.rate.clone()).filter(|rate| rate.limits() == limits);
             let rate = rate.unwrap_or_else(|| Arc::new(RateLimit::new(limits)));
-            Arc::new(ApiKey { hash: entry.key.hash(), name: entry.name, rate })
+            let (name, hash) = (entry.name, entry.key.hash());
+            Arc::new(ApiKey { name, hash, is_admin: false, rate })
         });
         let keys: Arc<[_]> = self.single.iter().cloned().chain(of_file).collect();
         let count = keys.len();

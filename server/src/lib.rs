@@ -13,6 +13,7 @@
 
 mod access;
 mod activity;
+mod adapters;
 mod answer_parts;
 mod api_keys;
 mod authentication;

@@ -189,8 +189,9 @@ pub(crate) async fn create(
     let (conversation, options) = request.conversation(&state)?;
     let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
     let usage = Usage::of_prompts(&prompts.ids);
+    let name = state.answering_name(options.model.as_deref());
     let choices = options.submit(&state, &access, prompts, permit).await?;
-    let head = MessageHead::new(state.name());
+    let head = MessageHead::new(&name);
     if options.stream.unwrap_or(false) {
         return Ok(MessageEvents::new(head, access, usage).respond(choices));
     }

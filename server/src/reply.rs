@@ -46,7 +46,7 @@ pub(crate) async fn reply<D: Endpoint>(
     let head = Head::<D> {
         id: format!("{}{}", D::ID_PREFIX, random::id()),
         created: unix_time(),
-        model: state.name().to_owned(),
+        model: state.answering_name(options.model.as_deref()),
         system_fingerprint: state.fingerprint.clone(),
         dialect: PhantomData,
     };

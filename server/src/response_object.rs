@@ -19,6 +19,8 @@ use crate::state::{ServerState, unix_time};
 
 /// Fields of a request that its response repeats.
 pub(crate) struct Echoed {
+    /// Name of the model, or of its adapter.
+    pub model: String,
     /// The system's message of this request.
     pub instructions: Option<String>,
     /// Most tokens of the answer.
@@ -81,7 +83,7 @@ impl Outcome {
             "max_output_tokens": max_output_tokens,
             "max_tool_calls": null,
             "metadata": metadata,
-            "model": self.state.name(),
+            "model": self.echoed.model,
             "output": output,
             "parallel_tool_calls": parallel_tool_calls,
             "previous_response_id": previous_response_id,

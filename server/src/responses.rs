@@ -127,6 +127,8 @@ fn read(body: &Body) -> Result<Request, ApiError> {
     let options = options.in_form(format.form("text.format")?)?;
     let store = fields.store.unwrap_or(true);
     let echoed = Echoed {
+        // The one that answers is known once it is checked.
+        model: String::new(),
         instructions: fields.instructions,
         max_output_tokens: fields.max_output_tokens.map(Count::get),
         previous_response_id: fields.previous_response_id,
@@ -190,6 +192,8 @@ pub(crate) async fn create(
     let usage = Usage::of_prompts(&prompts.ids);
     let sampling = options.sampling(&state.sampling, &prompts, 0);
     let choices = options.submit(&state, &access, prompts, permit).await?;
+    let model = state.answering_name(options.model.as_deref());
+    let echoed = Echoed { model, ..echoed };
     let outcome = Outcome::new(state.clone(), access, echoed, sampling, store.then_some(turns));
     if options.stream.unwrap_or(false) {
         return Ok(ResponseEvents::new(outcome, usage).respond(choices));

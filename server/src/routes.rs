@@ -14,8 +14,8 @@ use crate::responses::Deleted;
 use crate::state::{ServerState, Version};
 use crate::tokenize::{DetokenizeResponse, TokenizeResponse};
 use crate::{
-    chat, completions, embeddings, index, messages, models, openapi, response_object, responses,
-    scrape, state, tokenize,
+    adapters, chat, completions, embeddings, index, messages, models, openapi, response_object,
+    responses, scrape, state, tokenize,
 };
 
 /// Checks before a route.
@@ -92,7 +92,7 @@ impl Route {
 
 /// All routes: the router has these and no others, and the document describes them.
 pub(crate) fn all() -> Vec<Route> {
-    [generating(), reading(), others()].into_iter().flatten().collect()
+    [generating(), reading(), changing(), others()].into_iter().flatten().collect()
 }
 
 /// Routes that compute with a model.
@@ -167,6 +167,22 @@ fn reading() -> Vec<Route> {
         route(("get", model), "Return a model", card, models::retrieve),
         route(("get", response), "Return a kept response", kept, responses::retrieve),
         route(("delete", response), "Drop a kept response", deleted, responses::delete),
+    ]
+}
+
+/// Routes that change what the server has.
+fn changing() -> Vec<Route> {
+    let post = |path| ("post", path);
+    vec![
+        route(post("/v1/load_lora_adapter"), "Load an adapter", Content::Text, adapters::load)
+            .takes(adapters::load_request),
+        route(
+            post("/v1/unload_lora_adapter"),
+            "Unload an adapter",
+            Content::Text,
+            adapters::unload,
+        )
+        .takes(adapters::unload_request),
     ]
 }
 

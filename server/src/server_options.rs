@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use trail_cli::NamedAdapter;
+
 use crate::reasoning::ReasoningFormat;
 use crate::secret::Secret;
 use crate::timeouts::Timeouts;
@@ -30,6 +32,10 @@ pub struct ServerOptions {
     pub root_path: String,
     /// Names of the model; the first is that of responses. Empty for the name of its files.
     pub model_names: Vec<String>,
+    /// Adapters that requests can choose by their names.
+    pub adapters: Vec<NamedAdapter>,
+    /// `/v1/load_lora_adapter` and `/v1/unload_lora_adapter` change them.
+    pub allow_runtime_lora_updating: bool,
     /// Form in which the model writes calls of tools; `None` for the one that its template shows.
     pub tool_format: Option<ToolFormat>,
     /// Form in which the model writes its reasoning; `None` for the one that its template shows.

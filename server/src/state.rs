@@ -11,9 +11,11 @@ use trail_cli::{Error, Setup};
 use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
+use trail_runtime::model::Adapter;
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 use utoipa::ToSchema;
 
+use crate::adapters::Adapters;
 use crate::api_keys::ApiKeys;
 use crate::body_limits::BodyLimits;
 use crate::embeddings::EmbeddingModel;
@@ -33,6 +35,8 @@ use crate::tool_calls::ToolFormat;
 pub(crate) struct ServerState {
     /// Names of the served model: that of responses, and others of requests.
     pub names: Vec<String>,
+    /// The model's adapters.
+    pub adapters: Adapters,
     /// Model and program, as one name.
     pub fingerprint: String,
     /// The encoder of embeddings.
@@ -107,7 +111,15 @@ impl ServerState {
         setup.notice_template_limits();
         let context = engine.model().config.max_context;
         let capacity = context.min(engine.kv_blocks() * BLOCK_TOKENS);
+        let names = match options.model_names.is_empty() {
+            true => vec![setup.name.clone()],
+            false => options.model_names,
+        };
+        let taken = taken_names(&names, embedding.as_ref());
+        let adapters =
+            Adapters::new(options.adapters, &taken, options.allow_runtime_lora_updating)?;
         Ok(ServerState {
+            adapters,
             created: unix_time(),
             sampling: setup.load_sampling_defaults()?,
             grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
@@ -119,10 +131,7 @@ impl ServerState {
                 .reasoning_format
                 .unwrap_or_else(|| ReasoningFormat::of_template(&setup.template.source())),
             template: setup.template,
-            names: match options.model_names.is_empty() {
-                true => vec![setup.name],
-                false => options.model_names,
-            },
+            names,
             fingerprint: fingerprint(&engine),
             embedding: embedding.map(Arc::new),
             responses: ResponseStore::default(),
@@ -212,15 +221,45 @@ impl ServerState {
         &self.names[0]
     }
 
-    /// Returns an error if `name` is not the served model; a request without a name is accepted.
+    /// Returns an error if `name` is neither the served model nor an adapter of it; a request
+    /// without a name is accepted.
     pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
-        match name {
-            Some(name) if self.names.iter().all(|served| served != name) => {
-                Err(ApiError::no_such_model(name, &self.names.join("', '")))
-            }
-            _ => Ok(()),
+        self.adapter(name).map(drop)
+    }
+
+    /// The adapter called `name`; `None` for the served model as it is, and without a name.
+    pub(crate) fn adapter(&self, name: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
+        let Some(name) = name.filter(|name| self.names.iter().all(|served| served != name)) else {
+            return Ok(None);
+        };
+        match self.adapters.find(name) {
+            Some(served) => Ok(Some(served.of.adapter.clone())),
+            None => Err(ApiError::no_such_model(name, &self.known_names())),
         }
     }
+
+    /// The name in the response to a request for `name`, which was checked: the adapter's, or the
+    /// model's first one.
+    pub(crate) fn answering_name(&self, name: Option<&str>) -> String {
+        let is_adapter = |name: &&str| self.names.iter().all(|served| served != name);
+        name.filter(is_adapter).unwrap_or(self.name()).to_owned()
+    }
+
+    /// The names that requests can choose, for messages.
+    pub(crate) fn known_names(&self) -> String {
+        let mut names = self.names.clone();
+        names.extend(self.adapters.all().iter().map(|served| served.of.name.clone()));
+        names.join("', '")
+    }
+
+    /// The names of models, which no adapter can have.
+    pub(crate) fn taken_names(&self) -> Vec<String> {
+        taken_names(&self.names, self.embedding.as_deref())
+    }
+}
+
+fn taken_names(names: &[String], embedding: Option<&EmbeddingModel>) -> Vec<String> {
+    names.iter().chain(embedding.map(|model| &model.name)).cloned().collect()
 }
 
 /// Digits that depend on the model's weights, the device that computes and the program's version.

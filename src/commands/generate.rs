@@ -26,7 +26,8 @@ pub fn run(
     let setup = Setup::load(model)?;
     let prompt = prompt(&setup, args)?;
     let room = setup.model.config.max_context.saturating_sub(prompt.len());
-    let request = args.request(&setup.load_sampling_defaults()?, prompt, room);
+    let mut request = args.request(&setup.load_sampling_defaults()?, prompt, room);
+    request.adapter = args.lora.load_one(&setup.model.config)?;
     let stops = args.sampling.stops()?;
     let tokenizer = match args.prompt_ids {
         // The prompt is given as ids: without a tokenizer the answer is ids too, and has no text.

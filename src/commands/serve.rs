@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup, notice};
+use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, OutputFile, Setup, notice};
 use trail_platform::printable::printable;
 use trail_server::{ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
 
@@ -48,6 +48,11 @@ pub struct ServeArgs {
     /// [default: that of its file or folder]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     served_model_name: Vec<String>,
+    #[command(flatten)]
+    lora: LoraArgs,
+    /// POST /v1/load_lora_adapter and /v1/unload_lora_adapter change the adapters
+    #[arg(long, hide = true)]
+    allow_runtime_lora_updating: bool,
     /// Folder of an encoder (BERT, MiniLM, BGE) that answers /v1/embeddings
     #[arg(long, hide = true, value_name = "PATH")]
     embedding_model: Option<PathBuf>,
@@ -100,6 +105,9 @@ impl ServeArgs {
             max_connections: self.max_connections.or(others.max_connections),
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
             served_model_name: or_list(self.served_model_name, others.served_model_name),
+            lora: self.lora.or(others.lora),
+            allow_runtime_lora_updating: self.allow_runtime_lora_updating
+                || others.allow_runtime_lora_updating,
             embedding_model: self.embedding_model.or(others.embedding_model),
             tool_call_parser: self.tool_call_parser.or(others.tool_call_parser),
             reasoning_parser: self.reasoning_parser.or(others.reasoning_parser),
@@ -147,14 +155,22 @@ pub fn run(
 ) -> Result<(), Error> {
     let signals = Signals::install()?;
     let mut setup = Setup::load(model)?;
+    let adapters = args.lora.load(&setup.model.config)?;
     let engine = &args.access.with_prefix_cache(engine)?;
     let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
     let engine = setup.logged_engine(engine, log.as_ref())?;
+    if !adapters.is_empty() && !engine.takes_adapters() {
+        return Err(Error::usage(
+            "--lora: adapters are computed on the CPU alone: give --device cpu",
+        ));
+    }
     let host = (args.host(), args.port());
     if let Some(name) = args.served_model_name.first() {
         setup.name.clone_from(name);
     }
     let options = args.access.apply(ServerOptions {
+        adapters,
+        allow_runtime_lora_updating: args.allow_runtime_lora_updating,
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,

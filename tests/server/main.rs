@@ -1,5 +1,6 @@
 //! The server over HTTP, each test with its own process.
 
+mod adapters;
 mod answers;
 mod bounds;
 #[path = "../common/mod.rs"]

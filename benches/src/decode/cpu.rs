@@ -4,6 +4,7 @@
 //! the keys and values of each row's context. Those bytes over the step's time are compared with
 //! the fastest read of the same weights, measured before and after the step.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use trail_cli::Error;
 use trail_platform::stats::median;
 use trail_runtime::backend::Batch;
 use trail_runtime::cpu::{CpuForward, Pool};
+use trail_runtime::model::Adapter;
 
 use super::DecodeArgs;
 use crate::barrier;
@@ -31,8 +33,14 @@ struct Row {
 }
 
 impl Row {
-    fn new(bench: &BenchModel, size: usize, context: usize) -> Row {
-        let batch = bench.decode_batch(size, context - 1, context);
+    /// Of `size` rows, which have `adapters` in turn, if any.
+    fn new(bench: &BenchModel, size: usize, context: usize, adapters: &[Arc<Adapter>]) -> Row {
+        let mut batch = bench.decode_batch(size, context - 1, context);
+        batch.adapters = adapters.to_vec();
+        for (segment, adapter) in batch.segments.iter_mut().zip((0..adapters.len() as u32).cycle())
+        {
+            segment.adapter = Some(adapter);
+        }
         Row { batch, checksum: None, seconds: Vec::new(), shares: Vec::new(), regions: 0, bytes: 0 }
     }
 }
@@ -42,8 +50,14 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
     let mut forward = bench.forward(largest, largest, args.context)?;
     fill_kv(&mut forward);
     let mut reader = bench.pool()?;
-    let mut rows: Vec<Row> =
-        args.batch.iter().map(|&size| Row::new(bench, size, args.context)).collect();
+    let adapters = args.adapters.load(&bench.model.config)?;
+    let mut rows = Vec::new();
+    for &size in &args.batch {
+        rows.push(Row::new(bench, size, args.context, &[]));
+        if !adapters.is_empty() {
+            rows.push(Row::new(bench, size, args.context, &adapters));
+        }
+    }
     let mut ceiling = ReadCeiling::new(forward.isa());
     let mut reads = Vec::new();
     let mut before = 0.0;
@@ -110,6 +124,7 @@ fn report(row: &Row, context: usize, barrier_us: f64) -> Value {
     json!({
         "batch": batch,
         "context": context,
+        "adapters": row.batch.adapters.len(),
         "step_us": {"median": seconds * 1e6, "best": best * 1e6},
         "tokens_per_s": batch as f64 / seconds,
         "gb_per_s": row.bytes as f64 / seconds / 1e9,

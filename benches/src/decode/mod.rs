@@ -11,6 +11,7 @@ use serde_json::Value;
 use trail_cli::{Error, count};
 use trail_runtime::engine::ComputeDevice;
 
+use crate::adapters::AdapterArgs;
 use crate::gpu::LimitArgs;
 use crate::model::{BenchModel, MAX_BATCH, MAX_CONTEXT};
 use crate::report::{Column, Group};
@@ -27,11 +28,22 @@ pub struct DecodeArgs {
     /// Reference rates of a GPU
     #[command(flatten)]
     pub limits: LimitArgs,
+    /// Adapters that the rows have in turn: each batch is measured without and with them, one after
+    /// the other.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
 }
 
 /// Columns of the printed table.
 pub const COLUMNS: &[Group] = &[
-    Group("", &[Column("batch", "/batch", 0), Column("context", "/context", 0)]),
+    Group(
+        "",
+        &[
+            Column("batch", "/batch", 0),
+            Column("context", "/context", 0),
+            Column("adapters", "/adapters", 0),
+        ],
+    ),
     Group(
         "step, us",
         &[
@@ -57,6 +69,9 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel) -> Result<Value, Error> {
     let largest = args.batch.iter().copied().max().unwrap_or(1);
     match bench.device() {
         ComputeDevice::Cpu => cpu::run(args, bench, largest),
+        ComputeDevice::Cuda { .. } if !args.adapters.is_empty() => {
+            Err(Error::usage("adapters are computed on the CPU alone: choose --device cpu"))
+        }
         ComputeDevice::Cuda { .. } => Ok(gpu::run(args, bench, largest)?),
     }
 }

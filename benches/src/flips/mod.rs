@@ -16,6 +16,7 @@ use trail_runtime::engine::{
     Engine, Event, FinishReason, PolicyKind, Request, RequestHandle, Stats,
 };
 
+use crate::adapters::AdapterArgs;
 use crate::report::{BenchReport, Column, Group};
 
 /// Options of `bench flips`.
@@ -31,6 +32,9 @@ pub struct FlipsArgs {
     /// Seed of requests and settings
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Adapters that requests have in turn, as others have none.
+    #[command(flatten)]
+    adapters: AdapterArgs,
 }
 
 /// A setting, and its levels.

@@ -25,6 +25,7 @@ const LONG: usize = 12;
 pub(super) fn requests(args: &FlipsArgs, setup: &Setup) -> Result<Vec<Request>, Error> {
     let text = setup.raw_prompt(TEXT)?;
     let room = setup.model.config.max_context.saturating_sub(args.tokens as usize);
+    let adapters = args.adapters.load(&setup.model.config)?;
     let mut rng = Rng::new(mix(args.seed));
     let request = |at: u32| {
         let mut passage = |longest: u64| {
@@ -50,7 +51,11 @@ pub(super) fn requests(args: &FlipsArgs, setup: &Setup) -> Result<Vec<Request>, 
         }
         // Policies that rank by predictions get the true length.
         let true_length = Some(args.tokens);
-        Request { sampling, ignore_eos: true, true_length, ..Request::new(prompt, args.tokens) }
+        // Each kind of request with each adapter, and without one.
+        let adapter = (at / 4) as usize % (adapters.len() + 1);
+        let adapter = adapter.checked_sub(1).map(|at| adapters[at].clone());
+        let request = Request::new(prompt, args.tokens);
+        Request { sampling, ignore_eos: true, true_length, adapter, ..request }
     };
     Ok((0..args.requests).map(request).collect())
 }

@@ -11,7 +11,7 @@ use trail_platform::simd::{Portable, Simd};
 use super::product::{Block, Loops, WideTile};
 use super::stored::{Stored, TILE_COLS, Widen};
 use super::tile::Columns;
-use super::{Attention, Packing, Product};
+use super::{Attention, Expand, Packing, Product};
 
 /// Kernels of one instruction set. A value of this type proves that the CPU has it.
 pub struct Kernels {
@@ -20,6 +20,7 @@ pub struct Kernels {
     /// f32 lanes of a register.
     pub lanes: usize,
     product: unsafe fn(Product<'_>),
+    expand: unsafe fn(Expand<'_>),
     rms_norm: unsafe fn(&[f32], &[f32], f32, Packing, &mut [f32]),
     rms_scale: unsafe fn(&[f32], f32) -> f32,
     swiglu: unsafe fn(&mut [f32], &[f32]),
@@ -65,6 +66,12 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn expand(operands: Expand<'_>) {
+                // SAFETY: `select` returns this function only if the CPU has these features.
+                unsafe { operands.run::<$V>() }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn rms_norm(x: &[f32], w: &[f32], eps: f32, packing: Packing, out: &mut [f32]) {
                 // SAFETY: `select` returns this function only if the CPU has these features.
                 unsafe { super::norm::rms_norm::<$V>(x, w, eps, packing, out) }
@@ -104,6 +111,7 @@ macro_rules! kernels {
                 isa: $isa,
                 lanes: <$V>::LANES,
                 product,
+                expand,
                 rms_norm,
                 rms_scale,
                 swiglu,
@@ -141,6 +149,12 @@ impl Kernels {
     pub fn product(&self, operands: Product<'_>) {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.product)(operands) }
+    }
+
+    /// See [`Expand`].
+    pub fn expand(&self, operands: Expand<'_>) {
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
+        unsafe { (self.expand)(operands) }
     }
 
     /// `out = x / sqrt(mean(x^2) + eps) * weight`, packed. `x` and `weight` are `[hidden]`, `out`

@@ -4,6 +4,9 @@
 //! it.
 
 use std::ops::Range;
+use std::sync::Arc;
+
+use crate::model::Adapter;
 
 /// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
 pub const BLOCK_TOKENS: usize = trail_scheduler::BLOCK_TOKENS as usize;
@@ -46,6 +49,9 @@ pub struct Segment {
     pub first_scored: u32,
     /// Positions whose token is scored, from that one on.
     pub scored: u32,
+    /// Index of the request's adapter in [`Batch::adapters`]; `None`: the model as it is. Only
+    /// where [`super::Backend::takes_adapters`].
+    pub adapter: Option<u32>,
 }
 
 impl Segment {
@@ -73,6 +79,8 @@ pub struct Batch {
     pub segments: Vec<Segment>,
     /// Block ids of all segments, concatenated.
     pub block_tables: Vec<u32>,
+    /// The adapters of the segments, each once.
+    pub adapters: Vec<Arc<Adapter>>,
 }
 
 impl Batch {
@@ -84,6 +92,7 @@ impl Batch {
             positions: Vec::with_capacity(rows),
             segments: Vec::with_capacity(segments),
             block_tables: Vec::with_capacity(blocks),
+            adapters: Vec::with_capacity(segments),
         }
     }
 
@@ -93,6 +102,7 @@ impl Batch {
         self.positions.clear();
         self.segments.clear();
         self.block_tables.clear();
+        self.adapters.clear();
     }
 
     /// Appends `tokens` of the request with index `request`, starting at position `start`.
@@ -112,6 +122,7 @@ impl Batch {
             drafts: 0,
             first_scored: start,
             scored: 0,
+            adapter: None,
         });
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
@@ -121,6 +132,16 @@ impl Batch {
     /// The segment that was appended last begins its request, with blocks that others computed.
     pub fn begin_request(&mut self) {
         self.segments.last_mut().expect("a segment was appended").begins = true;
+    }
+
+    /// Computes the segment that was appended last with `adapter`.
+    pub fn adapt(&mut self, adapter: &Arc<Adapter>) {
+        let known = self.adapters.iter().position(|known| Arc::ptr_eq(known, adapter));
+        let index = known.unwrap_or_else(|| {
+            self.adapters.push(adapter.clone());
+            self.adapters.len() - 1
+        });
+        self.segments.last_mut().expect("a segment was appended").adapter = Some(index as u32);
     }
 
     /// Scores the tokens after `positions` of the segment that was appended last, which has them.

@@ -158,6 +158,7 @@ mod tests {
             drafts: 0,
             first_scored: start,
             scored: 0,
+            adapter: None,
         }
     }
 

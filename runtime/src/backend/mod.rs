@@ -73,6 +73,11 @@ pub trait Backend: Send {
         false
     }
 
+    /// True if segments may have adapters ([`Segment::adapter`]).
+    fn takes_adapters(&self) -> bool {
+        false
+    }
+
     /// The draft model; `None` where there is none. Needs [`Backend::takes_drafts`].
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
         None

@@ -77,6 +77,10 @@ impl Backend for CpuBackend {
         true
     }
 
+    fn takes_adapters(&self) -> bool {
+        true
+    }
+
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {
         match self.draft {
             Some(_) => Some(self),

@@ -3,8 +3,10 @@
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
+use super::adapted::{Adapted, PIECE_ROWS};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
+use super::regions::Source;
 use super::routes::Routes;
 use trail_cpu_kernels::Aligned;
 use trail_cpu_kernels::{AttentionScratch, Packing};
@@ -82,6 +84,8 @@ pub(crate) struct Buffers {
     pub(crate) projected: Aligned,
     /// Inner activations of the MLP, packed `[rows][intermediate]`, or of all experts.
     pub(crate) inner: Aligned,
+    /// Rows with adapters.
+    pub(super) adapted: Adapted,
     /// Which rows each MLP of the current layer computes.
     pub(crate) routes: Routes,
     /// Input of the current products in narrow types.
@@ -129,6 +133,7 @@ impl Buffers {
             attended: Aligned::zeroed(max_rows * Packing::stride(config.q_size()))?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: activations(inner.max().unwrap_or(0))?,
+            adapted: Adapted::new(max_rows)?,
             routes: Routes::new(config, max_rows),
             narrow: Narrow::new(kernels, &inputs)?,
             logits: Aligned::zeroed(max_sampled * config.vocab_size)?,
@@ -153,11 +158,17 @@ impl Buffers {
         inputs.into_iter().chain(inner).collect()
     }
 
-    /// Derives `kv_indices`, `tasks` and `wanted` from `batch`.
+    /// The rows of `source`, and those with adapters.
+    pub(super) fn source_and_adapted(&mut self, source: Source) -> (&[f32], &mut Adapted) {
+        (source.rows(&self.normed, &self.attended, &self.inner), &mut self.adapted)
+    }
+
+    /// Derives `kv_indices`, `tasks`, `wanted` and `adapted` from `batch`.
     pub(crate) fn plan(&mut self, config: &ModelConfig, batch: &Batch) {
         self.kv_indices.clear();
         self.tasks.clear();
         self.wanted.clear();
+        self.adapted.plan(batch);
         self.routes.begin();
         let step = attention_rows(config.num_heads / config.num_kv_heads);
         for (index, segment) in batch.segments.iter().enumerate() {
@@ -184,6 +195,8 @@ pub(crate) struct WorkerScratch {
     pub(crate) tile: Aligned,
     /// A second tile, for the MLP's up projection, and for a rotated head.
     pub(crate) up_tile: Aligned,
+    /// Rows of an adapter `[PIECE_ROWS]`, packed. Takes memory when it is first used.
+    pub(crate) gathered: Aligned,
     /// Scratch of attention.
     pub(crate) attention: AttentionScratch,
 }
@@ -193,9 +206,11 @@ impl WorkerScratch {
     pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
         let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
+        let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
         Ok(WorkerScratch {
             tile: Aligned::zeroed(tile)?,
             up_tile: Aligned::zeroed(tile)?,
+            gathered: Aligned::reserved(PIECE_ROWS * Packing::stride(widest))?,
             attention: AttentionScratch::new(attention_rows(group) * group, config.head_dim)?,
         })
     }

@@ -179,6 +179,8 @@ impl CpuForward {
             batch.block_tables.iter().all(|&b| (b as usize) < options.num_blocks),
             "no such block"
         );
+        let config = &self.model.config;
+        assert!(batch.adapters.iter().all(|adapter| adapter.fits(config)), "another base model's");
         let mut next_row = 0;
         for segment in &batch.segments {
             assert!(segment.first_row == next_row && segment.len > 0, "segments out of row order");

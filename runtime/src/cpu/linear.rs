@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::model::{Dtype, Tensor};
 
 use super::Pool;
+use super::adapted::Delta;
 use super::buffers::{ROW_BLOCK, WorkerScratch, item_cols, q8_item_cols};
 use super::narrow::{Narrow, NarrowKernel};
 use crate::backend::HiddenSink;
@@ -26,6 +27,8 @@ pub(super) struct Linear<'a> {
     pub(super) rows: usize,
     /// `[out, in]`
     pub(super) weights: &'a Tensor,
+    /// The adapters' part; `None` without adapters.
+    pub(super) delta: Option<Delta<'a>>,
 }
 
 impl Linear<'_> {
@@ -38,6 +41,20 @@ impl Linear<'_> {
     /// Computes outputs `cols` of the rows in `block` into `tile` `[block][cols]`. Each of
     /// `workers` threads takes an item of as many outputs in turn.
     pub(super) fn product(
+        &self,
+        block: &Range<usize>,
+        cols: &Range<usize>,
+        workers: usize,
+        tile: &mut [f32],
+    ) {
+        self.own_product(block, cols, workers, tile);
+        if let Some(delta) = &self.delta {
+            delta.add(self.kernels, block, cols, tile);
+        }
+    }
+
+    /// The same without adapters.
+    fn own_product(
         &self,
         block: &Range<usize>,
         cols: &Range<usize>,

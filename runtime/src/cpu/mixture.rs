@@ -32,13 +32,13 @@ impl Regions<'_> {
         self.narrow_rows(Source::Normed, rows, first.clone());
         self.buffers.routes.group(config, layer, rows);
         self.gather(first);
-        self.gate_and_up(&mixture.experts, packing);
+        self.gate_and_up(&mixture.experts, packing, None);
         self.add_experts(&mixture.experts);
         if let Some(shared) = &mixture.shared {
             let shared = std::slice::from_ref(shared);
             self.buffers.routes.shared(config, rows);
             self.narrow_rows(Source::Normed, rows, [&shared[0].gate, &shared[0].up]);
-            self.gate_and_up(shared, packing);
+            self.gate_and_up(shared, packing, None);
             self.add_experts(shared);
         }
     }
@@ -52,7 +52,7 @@ impl Regions<'_> {
         let out = SharedMut::new(scores);
         let (weights, bias) = (&mixture.router, mixture.router_bias.as_deref());
         let (kernels, x, first) = (self.kernels, &**normed, 0);
-        Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
+        Linear { kernels, x, packing, narrow, first, rows, weights, delta: None }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -99,8 +99,8 @@ impl Regions<'_> {
         let Buffers { hidden: stream, inner, narrow, routes, .. } = &mut *self.buffers;
         let (narrow, routes) = (&*narrow, &*routes);
         let (kernels, x, weights) = (self.kernels, &**inner, &mlps[0].down);
-        let (first, rows) = (0, routes.max_group_rows());
-        let largest = Linear { kernels, x, packing, narrow, first, rows, weights };
+        let (first, rows, delta) = (0, routes.max_group_rows(), None);
+        let largest = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
         let workers = self.pool.num_workers();
         let step = largest.item_cols(workers, 1);
         let (stream, scratch) = (SharedMut::new(stream), SharedMut::new(self.scratch));

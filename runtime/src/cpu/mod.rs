@@ -9,6 +9,7 @@
 //! Batch invariance: a row's logits depend only on its request's tokens, bit for bit: not on the
 //! rest of the batch, the chunking, decode or prefill, or the number of threads.
 
+mod adapted;
 mod affinity;
 mod attend;
 mod backend;

@@ -31,7 +31,7 @@ impl CpuForward {
         for (index, layer) in weights.layers.iter().enumerate() {
             regions.project_qkv(index, layer);
             regions.attend(index, layer);
-            regions.project_attended(layer);
+            regions.project_attended(index, layer);
             regions.mlp(index, layer);
             for tap in taps.iter().filter(|tap| tap.layer == index) {
                 regions.publish(*tap);

@@ -5,8 +5,9 @@
 //! scratch, then copies the result to its destination, which no other item writes.
 
 use crate::backend::{Batch, HiddenSink};
-use crate::model::{GatedMlp, LayerWeights, Mlp, ModelConfig, Tensor};
+use crate::model::{GatedMlp, LayerWeights, Mlp, ModelConfig, Projection, Tensor};
 
+use super::adapted::Delta;
 use super::buffers::{Buffers, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
 use super::linear::{Linear, assist};
@@ -60,9 +61,11 @@ impl<'a> Regions<'a> {
         let packing = self.packing([&weights.q, &weights.k, &weights.v]);
         self.norm(&weights.attention_norm, packing);
         self.narrow(Source::Normed, [&weights.q, &weights.k, &weights.v]);
+        self.shrink(layer, Source::Normed, packing, &[Projection::Q, Projection::K, Projection::V]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, raw_keys, kv_indices, narrow, .. } = &mut *self.buffers;
-        let (kernels, normed, narrow) = (self.kernels, &*normed, &*narrow);
+        let Buffers { normed, queries, raw_keys, kv_indices, narrow, adapted, .. } =
+            &mut *self.buffers;
+        let (kernels, normed, narrow, adapted) = (self.kernels, &*normed, &*narrow, &*adapted);
         let rows = kv_indices.len();
         let outputs = HeadOutputs {
             layer,
@@ -85,13 +88,15 @@ impl<'a> Regions<'a> {
             let WorkerScratch { tile, up_tile: rotated, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let head = Head::of_item(item, self.config);
-            let (weights, index) = match head {
-                Head::Query(index) => (&weights.q, index),
-                Head::Key(index) => (&weights.k, index),
-                Head::Value(index) => (&weights.v, index),
+            let (weights, projection, index) = match head {
+                Head::Query(index) => (&weights.q, Projection::Q, index),
+                Head::Key(index) => (&weights.k, Projection::K, index),
+                Head::Value(index) => (&weights.v, Projection::V, index),
             };
+            let delta = Delta::new(adapted, self.batch, layer, projection);
             let cols = index * head_dim..(index + 1) * head_dim;
-            let linear = Linear { kernels, x: normed, packing, narrow, first: 0, rows, weights };
+            let (x, first) = (normed, 0);
+            let linear = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
             for block in linear.row_blocks() {
                 linear.product(&block, &cols, workers, tile);
                 for (row, values) in block.zip(tile.chunks_exact_mut(head_dim)) {
@@ -113,9 +118,10 @@ impl<'a> Regions<'a> {
     }
 
     /// Output projection of attention, with post norm, added to the residual stream.
-    pub(super) fn project_attended(&mut self, weights: &LayerWeights) {
+    pub(super) fn project_attended(&mut self, layer: usize, weights: &LayerWeights) {
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.attention[..]);
-        self.add_to_stream(Source::Attended, &weights.o, weights.o_bias.as_deref(), post_norm);
+        let bias = weights.o_bias.as_deref();
+        self.add_to_stream((layer, Projection::O), Source::Attended, (&weights.o, bias), post_norm);
     }
 
     /// Norm, MLP, added to the residual stream.
@@ -130,23 +136,34 @@ impl<'a> Regions<'a> {
         let packing = self.packing([&dense.gate, &dense.up]);
         self.norm(&weights.mlp_norm, packing);
         self.narrow(Source::Normed, [&dense.gate, &dense.up]);
+        self.shrink(index, Source::Normed, packing, &[Projection::Gate, Projection::Up]);
         self.buffers.routes.all(self.batch.rows());
-        self.gate_and_up(std::slice::from_ref(dense), packing);
+        self.gate_and_up(std::slice::from_ref(dense), packing, Some(index));
         let post_norm = weights.post_norms.as_ref().map(|norms| &norms.mlp[..]);
-        self.add_to_stream(Source::Inner, &dense.down, None, post_norm);
+        let down = (index, Projection::Down);
+        self.add_to_stream(down, Source::Inner, (&dense.down, None), post_norm);
     }
 
     /// Gate and up projections of the groups of rows among `mlps`, activation. A work item is some
-    /// inner features of a group. `packing`: that of the normalised stream.
-    pub(super) fn gate_and_up(&mut self, mlps: &[GatedMlp], packing: Packing) {
+    /// inner features of a group. `packing`: that of the normalised stream. `adapted`: the layer whose
+    /// one MLP it is, which adapters may change.
+    pub(super) fn gate_and_up(
+        &mut self,
+        mlps: &[GatedMlp],
+        packing: Packing,
+        adapted: Option<usize>,
+    ) {
         let down_packing = self.packing(mlps.iter().map(|mlp| &mlp.down));
         let activation = self.config.activation;
-        let Buffers { normed, inner, narrow, routes, .. } = &mut *self.buffers;
+        let Buffers { normed, inner, narrow, routes, adapted: of_rows, .. } = &mut *self.buffers;
+        let delta = |of| Delta::new(of_rows, self.batch, adapted?, of);
+        let [gate_delta, up_delta] = [Projection::Gate, Projection::Up].map(delta);
         let (kernels, x, narrow, groups) = (self.kernels, &**normed, &*narrow, &routes.groups[..]);
         let (rows, weights) = (routes.max_group_rows(), &mlps[0].gate);
         let features = weights.rows;
         let stride = Packing::stride(features);
-        let largest = Linear { kernels, x, packing, narrow, first: 0, rows, weights };
+        let (first, delta) = (0, gate_delta);
+        let largest = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
         down_packing.clear_padding(inner, routes.inner_rows(), features);
         let inner = SharedMut::new(inner);
         let scratch = SharedMut::new(self.scratch);
@@ -162,7 +179,7 @@ impl<'a> Regions<'a> {
             let (mlp, cols) = (&mlps[group.mlp], item * step..features.min((item + 1) * step));
             let (first, rows) = (group.input, group.rows);
             let gate_linear = Linear { first, rows, weights: &mlp.gate, ..largest };
-            let up_linear = Linear { weights: &mlp.up, ..gate_linear };
+            let up_linear = Linear { weights: &mlp.up, delta: up_delta, ..gate_linear };
             for block in gate_linear.row_blocks() {
                 gate_linear.product(&block, &cols, workers, gate);
                 up_linear.product(&block, &cols, workers, up);
@@ -200,8 +217,8 @@ impl<'a> Regions<'a> {
         self.narrow_rows(Source::Normed, rows, [weights]);
         let Buffers { normed, logits, narrow, .. } = &mut *self.buffers;
         let logits = SharedMut::new(logits);
-        let (kernels, x, first) = (self.kernels, &**normed, 0);
-        Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
+        let (kernels, x, first, delta) = (self.kernels, &**normed, 0, None);
+        Linear { kernels, x, packing, narrow, first, rows, weights, delta }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -224,22 +241,24 @@ impl<'a> Regions<'a> {
     /// Adds `source . weights + bias` to the residual stream, normalised if there is a `post_norm`.
     fn add_to_stream(
         &mut self,
+        (layer, projection): (usize, Projection),
         source: Source,
-        weights: &Tensor,
-        bias: Option<&[f32]>,
+        (weights, bias): (&Tensor, Option<&[f32]>),
         post_norm: Option<&[f32]>,
     ) {
         let hidden = self.config.hidden_size;
         let packing = self.packing([weights]);
         self.narrow(source, [weights]);
-        let Buffers { hidden: stream, projected, normed, attended, inner, narrow, .. } =
+        self.shrink(layer, source, packing, &[projection]);
+        let Buffers { hidden: stream, projected, normed, attended, inner, narrow, adapted, .. } =
             &mut *self.buffers;
         let x = source.rows(normed, attended, inner);
         let rows = self.batch.rows();
         // The norm needs complete rows.
         let out = SharedMut::new(if post_norm.is_some() { projected } else { stream });
+        let delta = Delta::new(adapted, self.batch, layer, projection);
         let (kernels, first) = (self.kernels, 0);
-        Linear { kernels, x, packing, narrow, first, rows, weights }.for_each_tile(
+        Linear { kernels, x, packing, narrow, first, rows, weights, delta }.for_each_tile(
             self.pool,
             self.scratch,
             self.side,
@@ -373,7 +392,7 @@ pub(super) enum Source {
 
 impl Source {
     /// Its rows, among those of all sources.
-    fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
+    pub(super) fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
         match self {
             Source::Normed => normed,
             Source::Attended => attended,

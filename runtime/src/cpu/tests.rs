@@ -1,6 +1,7 @@
 //! The backend against the reference pass, and batch invariance: a row's bits must not depend on
 //! the chunking of its request.
 
+mod adapters;
 mod mixtures;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::buffers::Buffers;
 use super::narrow::{Narrow, NarrowKernels};
 use super::*;
 use crate::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
-use crate::model::{Dtype, LayerWeights, Model, ModelConfig, QkvBias};
+use crate::model::{Adapter, Dtype, LayerWeights, Model, ModelConfig, QkvBias};
 use crate::reference::Reference;
 use trail_cpu_kernels::PairKernels;
 
@@ -165,6 +166,7 @@ struct Request {
     index: u32,
     tokens: Vec<u32>,
     blocks: Vec<u32>,
+    adapter: Option<Arc<Adapter>>,
     fed: usize,
 }
 
@@ -173,7 +175,7 @@ impl Request {
         let blocks =
             (0..(CONTEXT / BLOCK_TOKENS) as u32).rev().map(|block| block * 3 + index).collect();
         let tokens = (0..len as u32).map(|i| (i * i + 7 * i + 13 * (index + 1)) % 53).collect();
-        Request { index, tokens, blocks, fed: 0 }
+        Request { index, tokens, blocks, adapter: None, fed: 0 }
     }
 
     /// Adds the next `len` tokens to `batch`; with `each`, as segments of one token with logits.
@@ -182,6 +184,9 @@ impl Request {
         if self.fed < end {
             let tokens = &self.tokens[self.fed..end];
             batch.push(self.index, self.fed as u32, tokens, &self.blocks, true);
+            if let Some(adapter) = &self.adapter {
+                batch.adapt(adapter);
+            }
         }
         self.fed = end;
     }
@@ -239,7 +244,7 @@ fn bits_do_not_depend_on_chunks_other_requests_threads_or_layout() {
         for (seed, model) in models().into_iter().enumerate() {
             scope.spawn(move || {
                 for (index, way) in ways(&model).enumerate() {
-                    check_bits(&model, way, (100 * seed + index) as u64);
+                    check_bits(&model, way, (100 * seed + index) as u64, [const { None }; 3]);
                 }
             });
         }
@@ -247,17 +252,19 @@ fn bits_do_not_depend_on_chunks_other_requests_threads_or_layout() {
 }
 
 /// Compares the logits of requests that share batches in any way with those of each alone.
-fn check_bits(model: &Arc<Model>, way: Way, seed: u64) {
+fn check_bits(model: &Arc<Model>, way: Way, seed: u64, adapters: [Option<Arc<Adapter>>; 3]) {
     let lens = [61, 37, 50];
+    let request = |index: u32| {
+        let adapter = adapters[index as usize].clone();
+        Request { adapter, ..Request::new(index, lens[index as usize]) }
+    };
     let mut alone = backend(model, way, 1);
-    let expected: Vec<_> = (0..3)
-        .map(|index| decoded_alone(&mut alone, &mut Request::new(index, lens[index as usize])))
-        .collect();
+    let expected: Vec<_> =
+        (0..3).map(|index| decoded_alone(&mut alone, &mut request(index))).collect();
     let mut rng = Rng::new(seed);
     for threads in [1, 2, 3] {
         let mut backend = backend(model, way, threads);
-        let mut requests: Vec<_> =
-            (0..3).map(|index| Request::new(index, lens[index as usize])).collect();
+        let mut requests: Vec<_> = (0..3).map(request).collect();
         while requests.iter().any(|request| request.fed < request.tokens.len()) {
             let mut batch = Batch::default();
             for request in &mut requests {

@@ -6,7 +6,7 @@ use trail_scheduler::{NewRequest, Refusal, SchedulerConfig};
 
 use super::request::Request;
 use crate::backend::{Backend, Fault};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use crate::sampling;
 
 /// Treatment of a request beyond the most that the engine holds.
@@ -68,6 +68,8 @@ pub enum SubmitError {
     Sampling(String),
     /// The constraint allows no token, is beyond its limits, or the device keeps to none.
     Constraint(String),
+    /// The adapter is of another model, or the device computes none.
+    Adapter(String),
     /// Log-probabilities of the prompt were requested of a backend that has none.
     PromptLogprobs,
     /// A prompt token is outside the vocabulary.
@@ -121,7 +123,9 @@ impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubmitError::Refused(refusal) => refusal.fmt(f),
-            SubmitError::Sampling(why) | SubmitError::Constraint(why) => f.write_str(why),
+            SubmitError::Sampling(why)
+            | SubmitError::Constraint(why)
+            | SubmitError::Adapter(why) => f.write_str(why),
             SubmitError::PromptLogprobs => f.write_str(
                 "log-probabilities of a prompt are computed on the CPU alone: \
                  serve with --device cpu, or ask for none",
@@ -162,6 +166,8 @@ pub(super) struct Admission {
     pub(super) takes_masks: bool,
     /// True if it adds `logit_bias` to logits.
     pub(super) takes_bias: bool,
+    /// True if it computes adapters.
+    pub(super) takes_adapters: bool,
     /// The backend scores prompts.
     pub(super) scores: bool,
 }
@@ -173,12 +179,18 @@ impl Admission {
             vocab_size: model.config.vocab_size,
             takes_masks: backend.takes_masks(),
             takes_bias: backend.takes_bias(),
+            takes_adapters: backend.takes_adapters(),
             scores: backend.scores().is_some(),
         }
     }
 
-    /// Checks `request`, which is `new` in the scheduler's terms.
-    pub(super) fn check(&self, request: &Request, new: &NewRequest) -> Result<(), SubmitError> {
+    /// Checks `request`, which is `new` in the scheduler's terms, for a model of `config`.
+    pub(super) fn check(
+        &self,
+        request: &Request,
+        new: &NewRequest,
+        config: &ModelConfig,
+    ) -> Result<(), SubmitError> {
         sampling::validate(&request.sampling).map_err(SubmitError::Sampling)?;
         if request.sampling.prompt_logprobs.is_some() && !self.scores {
             return Err(SubmitError::PromptLogprobs);
@@ -193,6 +205,7 @@ impl Admission {
                        --device cpu";
             return Err(SubmitError::Sampling(why.into()));
         }
+        self.check_adapter(request, config)?;
         let max_tokens = request.max_tokens;
         if let Some(length) = request.forced_length.filter(|n| !(1..=max_tokens).contains(n)) {
             return Err(SubmitError::ForcedLength { length, max_tokens });
@@ -207,5 +220,18 @@ impl Admission {
             Some(&id) => Err(SubmitError::UnknownToken { id, vocab_size }),
             None => Ok(()),
         }
+    }
+
+    fn check_adapter(&self, request: &Request, config: &ModelConfig) -> Result<(), SubmitError> {
+        let Some(adapter) = &request.adapter else { return Ok(()) };
+        let why = if !self.takes_adapters {
+            "adapters are computed on the CPU alone: serve with --device cpu, or ask for the model \
+             without one"
+        } else if !adapter.fits(config) {
+            "the adapter is of another base model: load it for this one"
+        } else {
+            return Ok(());
+        };
+        Err(SubmitError::Adapter(why.into()))
     }
 }

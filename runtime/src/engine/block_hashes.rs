@@ -29,9 +29,16 @@ impl BlockHasher {
         BlockHasher { mask: 1, ..BlockHasher::new() }
     }
 
-    /// Hash of the empty sequence under `salt`: sequences of two salts share no block.
-    pub(super) fn root(&self, salt: &[u8]) -> BlockHash {
-        self.hash(0, |sha| sha.update(salt))
+    /// Hash of the empty sequence under `salt`, with the adapter of number `adapter` if any:
+    /// sequences of two salts or adapters share no block.
+    pub(super) fn root(&self, salt: &[u8], adapter: Option<u64>) -> BlockHash {
+        match adapter {
+            None => self.hash(0, |sha| sha.update(salt)),
+            Some(id) => self.hash(2, |sha| {
+                sha.update(id.to_le_bytes());
+                sha.update(salt);
+            }),
+        }
     }
 
     /// Hash of the block of `tokens` after the one called `before`.
@@ -43,7 +50,7 @@ impl BlockHasher {
         })
     }
 
-    /// `kind` keeps salts and blocks apart.
+    /// `kind` keeps salts, blocks, and salts with an adapter apart.
     fn hash(&self, kind: u8, content: impl FnOnce(&mut Sha256)) -> BlockHash {
         let mut sha = Sha256::new();
         sha.update(bytemuck::cast_slice::<u64, u8>(&self.key));
@@ -68,9 +75,8 @@ pub(super) struct SequenceHashes {
 }
 
 impl SequenceHashes {
-    /// Hashes of the full blocks of `prompt`, under `salt`.
-    pub(super) fn new(hasher: &BlockHasher, salt: &[u8], prompt: &[u32]) -> SequenceHashes {
-        let root = hasher.root(salt);
+    /// Hashes of the full blocks of `prompt` after the empty sequence called `root`.
+    pub(super) fn new(hasher: &BlockHasher, root: BlockHash, prompt: &[u32]) -> SequenceHashes {
         let mut hashes = SequenceHashes { root, last: root, ..SequenceHashes::default() };
         hashes.prompt.reserve_exact(prompt.len() / BLOCK_TOKENS);
         while let Some(hash) = hashes.next(hasher, prompt) {
@@ -104,7 +110,7 @@ mod tests {
     use super::*;
 
     fn hashes(hasher: &BlockHasher, salt: &[u8], tokens: &[u32]) -> Vec<BlockHash> {
-        SequenceHashes::new(hasher, salt, tokens).take_prompt()
+        SequenceHashes::new(hasher, hasher.root(salt, None), tokens).take_prompt()
     }
 
     #[test]
@@ -128,7 +134,7 @@ mod tests {
     fn outputs_are_named_as_prompts_are() {
         let hasher = BlockHasher::new();
         let tokens: Vec<u32> = (0..64).collect();
-        let mut sequence = SequenceHashes::new(&hasher, b"", &tokens[..20]);
+        let mut sequence = SequenceHashes::new(&hasher, hasher.root(b"", None), &tokens[..20]);
         let mut all = sequence.take_prompt();
         for end in 21..=64 {
             all.extend(sequence.next(&hasher, &tokens[..end]));

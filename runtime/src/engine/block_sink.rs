@@ -19,11 +19,11 @@ pub struct StoredBlock<'a> {
 /// Receives the blocks of the device that requests can find in the prefix cache, in order. All
 /// methods are called on the engine's thread, which waits for them.
 pub trait BlockSink: Send {
-    /// A block can be found. Not called for requests with a `cache_salt`, whose blocks are not to
-    /// be known by their tokens.
+    /// A block can be found. Not called for requests with a `cache_salt` or an adapter, whose
+    /// blocks are not known by their tokens alone.
     fn stored(&mut self, block: StoredBlock<'_>);
 
-    /// A block cannot be found any more: one that was stored, or one of a request with a salt.
+    /// A block cannot be found any more: one that was stored, or one that was not reported.
     fn removed(&mut self, hash: BlockHash);
 
     /// The changes since the last call are complete. Not called if there were none.
@@ -33,7 +33,7 @@ pub trait BlockSink: Send {
 /// Passes the scheduler's changes on to a sink.
 pub(super) struct BlockReporter {
     sink: Box<dyn BlockSink>,
-    /// The root of sequences without a salt.
+    /// The root of sequences without a salt and an adapter.
     unsalted: BlockHash,
 }
 
@@ -45,7 +45,7 @@ impl BlockReporter {
         scheduler: &mut LoggedScheduler,
     ) -> BlockReporter {
         scheduler.record_block_changes();
-        BlockReporter { sink, unsalted: hasher.root(&[]) }
+        BlockReporter { sink, unsalted: hasher.root(&[], None) }
     }
 
     /// Reports `changes`; `contents` has not changed since.

@@ -128,7 +128,7 @@ impl Engine {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut new = request.to_scheduler(id, self.clock.now_s());
-        self.admission.check(&request, &new)?;
+        self.admission.check(&request, &new, &self.model.config)?;
         let bytes = ActiveRequest::bytes(&request) as u64;
         let permit = QueuePermit::acquire(self.queue.usage(), bytes)?;
         let constrained = self.constrained(&request)?;
@@ -148,8 +148,11 @@ impl Engine {
         let (sender, events) = event_channel(status.clone(), request.notify.take());
         let initial_prediction = new.initial_prediction;
         let hasher = self.hasher.as_ref().filter(|_| request.shares_blocks());
-        let hashes =
-            hasher.map(|hasher| SequenceHashes::new(hasher, &request.cache_salt, &request.prompt));
+        let hashes = hasher.map(|hasher| {
+            let adapter = request.adapter.as_ref().map(|adapter| adapter.id());
+            let root = hasher.root(&request.cache_salt, adapter);
+            SequenceHashes::new(hasher, root, &request.prompt)
+        });
         request.cache_salt = Vec::new();
         // A row of an unknown token cannot be computed.
         let is_known = |id: &&u32| (**id as usize) < self.admission.vocab_size;
@@ -190,6 +193,11 @@ impl Engine {
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// True if requests may have adapters.
+    pub fn takes_adapters(&self) -> bool {
+        self.admission.takes_adapters
     }
 
     /// The scheduling policy.

@@ -6,6 +6,7 @@ use trail_scheduler::{NewRequest, RequestId};
 
 use super::constraint::Constraint;
 use crate::backend::SamplingParams;
+use crate::model::Adapter;
 
 /// A function that is called after every event of a request.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -52,6 +53,10 @@ pub struct Request {
     pub shares_prefix: bool,
     /// Requests of different salts share no KV block.
     pub cache_salt: Vec<u8>,
+    /// The adapter of the answer, loaded for the engine's model; `None`: the model as it is. KV
+    /// blocks are shared with requests of the same adapter alone. Needs a backend with
+    /// [`Backend::takes_adapters`](crate::backend::Backend::takes_adapters).
+    pub adapter: Option<Arc<Adapter>>,
     /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Notify>,
 }
@@ -75,6 +80,7 @@ impl Request {
             expected: Vec::new(),
             shares_prefix: true,
             cache_salt: Vec::new(),
+            adapter: None,
             notify: None,
         }
     }

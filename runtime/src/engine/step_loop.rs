@@ -238,6 +238,9 @@ impl StepLoop {
             if !std::mem::replace(&mut active.has_kv, true) {
                 batch.begin_request();
             }
+            if let Some(adapter) = &active.request.adapter {
+                batch.adapt(adapter);
+            }
         }
         add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);

@@ -4,6 +4,7 @@
 //! [`ModelConfig::load`] or [`gguf`] reads the configuration, [`archive`] maps the tensors. Every
 //! error is a one-line [`LoadError`].
 
+pub mod adapter;
 pub mod archive;
 pub mod config;
 mod config_file;
@@ -30,6 +31,7 @@ mod shapes;
 mod size_limits;
 pub mod weights;
 
+pub use adapter::{Adapter, LowRank, Projection};
 pub use archive::Archive;
 pub use config::{
     Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,

@@ -11,7 +11,7 @@ use trail_runtime::engine::{
     CpuSettings, Engine, EngineConfig, Event, Notify, PolicyKind, Request, RequestHandle,
     SamplingParams, Speculate,
 };
-use trail_runtime::model::{Dtype, Model};
+use trail_runtime::model::{Adapter, Dtype, Model, Projection};
 
 const REQUESTS: u64 = 12;
 /// Longest wait for an event: what comes later hangs.
@@ -21,13 +21,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PER_REQUEST: u64 = 4;
 
 /// Answers [`REQUESTS`] requests of `max_tokens` after prompts of `prompt` tokens, scored if
-/// `prompt_logprobs`. Returns the number of events, and of allocations that the engine's thread has
-/// made until the last event: `notify` runs on that thread.
+/// `prompt_logprobs`, without and with each of `adapters` in turn. Returns the number of events,
+/// and of allocations that the engine's thread has made until the last event: `notify` runs on that
+/// thread.
 fn run_scored(
     engine: &Engine,
     max_tokens: u32,
     prompt: u32,
     prompt_logprobs: Option<u8>,
+    adapters: &[Arc<Adapter>],
 ) -> (usize, u64) {
     let last = Arc::new(AtomicU64::new(0));
     let count = last.clone();
@@ -45,7 +47,9 @@ fn run_scored(
             };
             let request = Request::new((1..=prompt).collect(), max_tokens);
             let notify = Some(notify.clone());
-            let request = Request { sampling, ignore_eos: true, notify, ..request };
+            let adapter = (seed as usize % (adapters.len() + 1)).checked_sub(1);
+            let adapter = adapter.map(|at| adapters[at].clone());
+            let request = Request { sampling, ignore_eos: true, adapter, notify, ..request };
             engine.submit(request).expect("fits")
         })
         .collect();
@@ -54,8 +58,8 @@ fn run_scored(
 }
 
 /// Answers [`REQUESTS`] requests of `max_tokens` after three tokens.
-fn run(engine: &Engine, max_tokens: u32) -> (usize, u64) {
-    run_scored(engine, max_tokens, 3, None)
+fn run(engine: &Engine, max_tokens: u32, adapters: &[Arc<Adapter>]) -> (usize, u64) {
+    run_scored(engine, max_tokens, 3, None, adapters)
 }
 
 /// Receives all events of one request, and returns their number.
@@ -67,14 +71,25 @@ fn count_events(handle: &RequestHandle) -> usize {
 #[test]
 fn steps_allocate_nothing_even_under_preemption() {
     let _alone = super::alone();
-    check(Speculate::Auto);
+    check(Speculate::Auto, &[]);
 }
 
 #[test]
 fn steps_with_draft_tokens_allocate_nothing() {
     let _alone = super::alone();
-    check(Speculate::Ngram);
-    check(Speculate::Draft { model: model(9), always: true });
+    check(Speculate::Ngram, &[]);
+    check(Speculate::Draft { model: model(9), always: true }, &[]);
+}
+
+#[test]
+fn steps_with_adapters_allocate_nothing() {
+    let _alone = super::alone();
+    let model = model(7);
+    let adapter = |seed| {
+        let rank = 40 * seed as usize;
+        Arc::new(Adapter::random(&model.config, &Projection::ALL, rank, Dtype::Bf16, seed))
+    };
+    check(Speculate::Auto, &[adapter(1), adapter(2), adapter(3)]);
 }
 
 /// Prompts that take several steps, some computed twice. Their events are in the chunk that those
@@ -84,10 +99,10 @@ fn steps_that_score_prompts_allocate_nothing() {
     let _alone = super::alone();
     let config = EngineConfig { token_budget: Some(40), ..config(Speculate::Auto) };
     let engine = Engine::new(model(7), config).expect("builds");
-    let (_, mut before) = run_scored(&engine, 30, 90, Some(4));
+    let (_, mut before) = run_scored(&engine, 30, 90, Some(4), &[]);
     for top in [4, 20] {
         let evictions = engine.stats().evictions;
-        let (events, now) = run_scored(&engine, 30, 90, Some(top));
+        let (events, now) = run_scored(&engine, 30, 90, Some(top), &[]);
         let least = REQUESTS * (89 * (1 + u64::from(top)) + 30 * 3);
         assert!(events as u64 > least, "{events} events");
         assert_eq!(now - before, REQUESTS * PER_REQUEST, "allocations");
@@ -114,13 +129,13 @@ fn config(speculate: Speculate) -> EngineConfig {
     }
 }
 
-fn check(speculate: Speculate) {
+fn check(speculate: Speculate, adapters: &[Arc<Adapter>]) {
     let engine = Engine::new(model(7), config(speculate)).expect("builds");
     // Thread-locals and lazy parts are initialised.
-    let (_, mut before) = run(&engine, 90);
+    let (_, mut before) = run(&engine, 90, adapters);
     for max_tokens in [90, 30, 90] {
         let (evictions, steps) = (engine.stats().evictions, engine.stats().steps);
-        let (events, now) = run(&engine, max_tokens);
+        let (events, now) = run(&engine, max_tokens, adapters);
         assert!(events as u64 > REQUESTS * u64::from(max_tokens) * 3, "{events} events");
         let steps = engine.stats().steps - steps;
         assert_eq!(now - before, REQUESTS * PER_REQUEST, "allocations in {steps} steps");

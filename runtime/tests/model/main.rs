@@ -1,5 +1,6 @@
 //! Models from files: what loads and what is refused, and the passes over what has loaded.
 
+mod adapters;
 mod blocks;
 mod config;
 mod damage;

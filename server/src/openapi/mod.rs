@@ -19,7 +19,10 @@ pub(crate) use schemas::Schemas;
 const STATUSES: [(u16, &str); 11] = [
     (400, "The request is invalid"),
     (401, "The request has no API key of this server"),
-    (403, "The request comes from a host or a web page that may not use this server"),
+    (
+        403,
+        "The request comes from a host or a web page that may not use this server, or changes what it may not",
+    ),
     (404, "There is no such model or response"),
     (408, "The body did not arrive in time"),
     (413, "The body is too large"),

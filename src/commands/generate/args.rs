@@ -1,6 +1,7 @@
 //! The options of `trail-rt generate`.
 
 use clap::Args;
+use trail_cli::LoraArgs;
 use trail_runtime::engine::{Request, SamplingParams};
 
 use crate::commands::sampling_args::SamplingArgs;
@@ -29,6 +30,9 @@ pub struct GenerateArgs {
     /// Options of sampling.
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// The adapter of the answer.
+    #[command(flatten)]
+    pub lora: LoraArgs,
     /// With --json, also print the N most likely tokens at each position
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub logprobs: u8,

@@ -5,14 +5,14 @@
 //! in, bit for bit, so these are those that the engine's tap saw when the answer was generated.
 //! Only after an answer is complete is it known which of its rows are wanted.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use trail_cli::{EngineArgs, Error, Setup};
 use trail_platform::Rng;
 use trail_probe::Bins;
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, PromptRun, TapPlan, TapRow, TapStage};
 use trail_runtime::cpu::{CpuForward, CpuOptions, Tap};
-use trail_runtime::model::Dtype;
+use trail_runtime::model::{Adapter, Dtype};
 use trail_training::{Answer, Collected};
 
 /// Rows of a step.
@@ -25,6 +25,7 @@ pub struct Activations {
     /// One for each layer.
     stages: Vec<Mutex<TapStage>>,
     blocks: Vec<u32>,
+    adapter: Option<Arc<Adapter>>,
 }
 
 impl Activations {
@@ -55,7 +56,13 @@ impl Activations {
             layers: layers.to_vec(),
             stages: layers.iter().map(stage).collect(),
             blocks: (0..num_blocks as u32).collect(),
+            adapter: None,
         })
+    }
+
+    /// The same with the activations of `adapter`.
+    pub fn with_adapter(self, adapter: Option<Arc<Adapter>>) -> Activations {
+        Activations { adapter, ..self }
     }
 
     /// Appends `answer` to `collected`, with the rows `generated`: output tokens fed at each,
@@ -73,6 +80,9 @@ impl Activations {
             let start = step * self.forward.options().max_rows;
             let mut batch = Batch::default();
             batch.push(0, start as u32, chunk, &self.blocks, false);
+            if let Some(adapter) = &self.adapter {
+                batch.adapt(adapter);
+            }
             let end = (start + chunk.len()) as u32;
             let mut wanted = Vec::new();
             while let Some(row) = rows.next_if(|&row| row < end) {

@@ -1,6 +1,7 @@
 //! Answers to prompts by the engine, with activations of their rows.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
 use trail_cli::drive::{self, Display, TimedRequest};
@@ -8,6 +9,7 @@ use trail_cli::{EngineArgs, Error, Setup, count, notice};
 use trail_platform::Rng;
 use trail_platform::rng::mix;
 use trail_runtime::engine::{Engine, PolicyKind, Request};
+use trail_runtime::model::Adapter;
 use trail_training::{Answer, Collected};
 
 use super::activations::{Activations, sample_rows};
@@ -76,6 +78,7 @@ pub struct Answering<'a> {
     layers: &'a [usize],
     engine: Engine,
     activations: Activations,
+    adapter: Option<Arc<Adapter>>,
 }
 
 impl<'a> Answering<'a> {
@@ -91,7 +94,13 @@ impl<'a> Answering<'a> {
         let activations = Activations::new(setup, engine, layers, context)?;
         let engine =
             setup.engine_with(&engine.for_throughput(), PolicyKind::Fcfs, requests, None)?;
-        Ok(Answering { setup, args, layers, engine, activations })
+        Ok(Answering { setup, args, layers, engine, activations, adapter: None })
+    }
+
+    /// The same with the answers and activations of `adapter`.
+    pub fn with_adapter(self, adapter: Option<Arc<Adapter>>) -> Answering<'a> {
+        let activations = self.activations.with_adapter(adapter.clone());
+        Answering { adapter, activations, ..self }
     }
 
     /// Answers `prompts`, and computes the activations of `rows` rows of each answer, or of all if
@@ -137,6 +146,7 @@ impl<'a> Answering<'a> {
         request.max_tokens = request.max_tokens.min(room as u32);
         request.sampling.temperature = self.args.temperature;
         request.sampling.seed ^= self.args.seed;
+        request.adapter = self.adapter.clone();
         Ok((room > 0).then_some(request))
     }
 }

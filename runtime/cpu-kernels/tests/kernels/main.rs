@@ -2,6 +2,7 @@
 
 mod aligned;
 mod dtype;
+mod expand;
 mod pairs;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod proven;

@@ -148,6 +148,7 @@ mod tests {
             drafts: 0,
             first_scored: 0,
             scored: 0,
+            adapter: None,
         }
     }
 

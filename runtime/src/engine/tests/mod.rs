@@ -1,5 +1,6 @@
 //! The step loop over an asynchronous backend, and over one that breaks down.
 
+mod adapters;
 mod ahead;
 mod asynchronous;
 mod block_sink;
@@ -27,7 +28,7 @@ use super::{
     BuildError, BuiltBackend, CpuSettings, Engine, EngineConfig, Event, FinishReason, PolicyKind,
     ProbeParts, QueueConfig, Request, RequestHandle, StepOutcome, SteppedEngine,
 };
-use crate::model::{Dtype, Model};
+use crate::model::{Adapter, Dtype, Model, Projection};
 use ahead::{Ahead, Breaks};
 
 fn model() -> Arc<Model> {

@@ -141,6 +141,33 @@ fn requests_of_two_salts_and_those_that_ask_for_it_share_nothing() {
     assert_eq!(ask(b"", false), 0);
 }
 
+/// An adapter changes keys and values: its requests share blocks with each other alone, and one
+/// that is loaded again is another.
+#[test]
+fn requests_of_two_adapters_share_nothing() {
+    let model = model();
+    let engine = engine(&model, large(PolicyKind::Fcfs));
+    let load = || Arc::new(Adapter::random(&model.config, &Projection::ALL, 4, Dtype::F32, 3));
+    let ask = |adapter: Option<&Arc<Adapter>>, salt: &[u8]| {
+        let mut request = Request::new((0..40).collect(), 3);
+        (request.adapter, request.cache_salt) = (adapter.cloned(), salt.to_vec());
+        collect(&engine.submit(request).unwrap())
+    };
+    let (first, again) = (load(), load());
+    let cached = |adapter, salt| ask(adapter, salt).cached_tokens;
+    assert_eq!(
+        (cached(None, b""), cached(Some(&first), b""), cached(Some(&first), b"")),
+        (0, 0, 32)
+    );
+    assert_eq!(
+        (cached(Some(&again), b""), cached(Some(&first), b"a"), cached(None, b"")),
+        (0, 0, 32)
+    );
+    let bits = |adapter| ask(adapter, b"").logprobs;
+    assert_ne!(bits(None), bits(Some(&first)));
+    assert_eq!(bits(Some(&again)), bits(Some(&first)));
+}
+
 /// A request that another engine began: what it generated there is not part of its prompt.
 #[test]
 fn a_moved_request_goes_on_as_without_the_cache() {

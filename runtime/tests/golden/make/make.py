@@ -372,14 +372,19 @@ def write_weights(folder, weights, shards):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 
-@torch.no_grad()
 def run(folder, config, seed):
     """Runs transformers on the files of `folder` and returns the content of golden.json."""
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).float()  # Weights in MXFP4 are widened to bf16, which holds them.
+    return run_model(model, config["vocab_size"], seed)
+
+
+@torch.no_grad()
+def run_model(model, vocab_size, seed):
+    """Runs `model` and returns the content of golden.json."""
     generator = torch.Generator().manual_seed(seed)
-    prompt = torch.randint(4, config["vocab_size"], (PROMPT_TOKENS,), generator=generator).tolist()
+    prompt = torch.randint(4, vocab_size, (PROMPT_TOKENS,), generator=generator).tolist()
     golden = {"prompt": prompt, "greedy": [], "logprobs": [], "gaps": [], "rows": []}
     golden["hidden"] = hidden_states(model, prompt)
     for step in range(GREEDY_TOKENS):
@@ -398,11 +403,13 @@ def run(folder, config, seed):
 def hidden_states(model, prompt):
     """Residual stream after each layer at the last token of `prompt`: [layers][d]."""
     outputs = []
+    # An adapter's model has the base model within.
+    layers = next(m for name, m in model.named_modules() if name.endswith("model.layers"))
     hooks = [
         layer.register_forward_hook(
             lambda _m, _i, out: outputs.append((out[0] if isinstance(out, tuple) else out)[0, -1])
         )
-        for layer in model.model.layers
+        for layer in layers
     ]
     model(torch.tensor([prompt]), use_cache=False)
     for hook in hooks:

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use trail_cli::LoraArgs;
 
 use crate::commands::probe::answers::{self, AnswerArgs};
 
@@ -23,6 +24,9 @@ pub struct EvalArgs {
     /// Options of the answers.
     #[command(flatten)]
     pub(super) answers: AnswerArgs,
+    /// The adapter of the answers: the report has the figures with it and without.
+    #[command(flatten)]
+    pub(super) lora: LoraArgs,
     /// File for the predictions of every token, for simulate --trace or --noise-traces
     #[arg(long, value_name = "FILE")]
     pub(super) traces: Option<PathBuf>,

@@ -12,6 +12,7 @@ use trail_cli::drive::Display;
 use trail_cli::output_file::signed_svg;
 use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile, Setup};
 use trail_runtime::engine::probe_fits;
+use trail_runtime::model::Adapter;
 use trail_simulator::Trace as ReplayTrace;
 use trail_training::Shard;
 use trail_training::evaluation::{Predictors, Trace};
@@ -42,11 +43,18 @@ pub fn run(
         |path: &Option<_>| path.clone().map(|path| OutputFile::claim(path, args.force)).transpose();
     let (traces_file, plot_file) = (claim(&args.traces)?, claim(&args.plot)?);
     let predictors = Predictors::new(&probe, predictor.as_deref());
+    let adapter = args.lora.load_one(&setup.model.config)?;
+    if adapter.is_some() && args.data.is_some() {
+        return Err(Error::usage("--lora is for new answers: leave --data out"));
+    }
+    let new = |adapter| of_prompts(&setup, engine, args, &predictors, adapter);
     let traces = match &args.data {
         Some(data) => of_collection(data, &predictors)?,
-        None => of_prompts(&setup, engine, args, &predictors)?,
+        None => new(adapter.clone())?,
     };
     let report = EvaluationReport::new(&setup.name, &probe, &traces);
+    let without = adapter.map(|_| new(None)).transpose()?;
+    let without = without.map(|traces| EvaluationReport::new(&setup.name, &probe, &traces));
     if let Some(file) = &traces_file {
         file.write(&replay_traces(&traces, args.answers.max_tokens))?;
     }
@@ -54,7 +62,18 @@ pub fn run(
         let picture = picture::draw(&report, &probe.bins, &traces)?;
         file.write(&signed_svg(&picture, "probe eval"))?;
     }
-    let text = if json { report.json().to_string() } else { report.text() };
+    let text = match (json, without) {
+        (true, None) => report.json().to_string(),
+        (true, Some(without)) => {
+            let mut object = report.json();
+            object["without_adapter"] = without.json();
+            object.to_string()
+        }
+        (false, None) => report.text(),
+        (false, Some(without)) => {
+            format!("With the adapter: {}\n\nWithout: {}", report.text().trim_end(), without.text())
+        }
+    };
     Output::stdout().line(text.trim_end())
 }
 
@@ -75,18 +94,20 @@ fn of_collection(data: &Path, predictors: &Predictors<'_>) -> Result<Vec<Trace>,
     Ok(traces)
 }
 
-/// The traces of new answers to held-out prompts.
+/// The traces of new answers to held-out prompts, by `adapter` if any.
 fn of_prompts(
     setup: &Setup,
     engine: &EngineArgs,
     args: &EvalArgs,
     predictors: &Predictors<'_>,
+    adapter: Option<Arc<Adapter>>,
 ) -> Result<Vec<Trace>, Error> {
     let file = args.prompts.clone().unwrap_or_else(|| setup.folder.join("prompts.jsonl"));
     let prompts = prompts::read(&file, "--prompts")?;
     let prompts = args.answers.selected(&file, prompts, Some(args.requests))?;
     let layers = predictors.probe.layers.to_vec();
-    let mut answering = Answering::new(setup, engine, &args.answers, &layers, PIECE)?;
+    let answering = Answering::new(setup, engine, &args.answers, &layers, PIECE)?;
+    let mut answering = answering.with_adapter(adapter);
     let mut display = Display::new(prompts.len().div_ceil(PIECE));
     let mut traces = Vec::new();
     for piece in prompts.chunks(PIECE) {
