@@ -34,10 +34,10 @@ END
 fi
 .ci/golden.py wine "$program"
 
-demo() { "$@" demo --prompts 40 --policies fcfs,trail,oracle --json; }
+demo() { "${@:2}" demo --prompts 40 --policies fcfs,trail,oracle --json --out "$work/$1"; }
 ratios() { grep -o '"ratio_to_fcfs":{.*' | grep -o '^[^}]*}[^}]*}}'; }
-demo "$own" --out "$work/own" | ratios > "$work/own.ratios"
-demo wine "$program" --out "$work/wine" | ratios > "$work/wine.ratios"
+demo own "$own" | ratios > "$work/own.ratios"
+demo wine wine "$program" | ratios > "$work/wine.ratios"
 test -s "$work/own.ratios" && cmp "$work/own.ratios" "$work/wine.ratios"
 test -s "$work/wine/demo.svg"
 
@@ -49,7 +49,7 @@ refused() {
         echo "$* is not refused" >&2
         exit 1
     fi
-    grep -F "$words" <<< "$line"
+    grep -F -- "$words" <<< "$line"
 }
 refused 'CUDA runs on Linux alone: choose --device cpu' generate --prompt hi --device cuda
 refused '--uds is for Linux and macOS' serve --uds "$work/socket"

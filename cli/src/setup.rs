@@ -10,7 +10,7 @@ use trail_runtime::engine::{
     BlockSink, BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig,
     Needs, PolicyKind, QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
 };
-use trail_runtime::model::{Dtype, GenerationConfig, Model, WeightFiles, files};
+use trail_runtime::model::{Dtype, GenerationConfig, Model, Quantization, WeightFiles, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::policies::Sjf;
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
@@ -71,6 +71,12 @@ impl Setup {
             folder,
             path,
         })
+    }
+
+    /// How the model's files store quantized weights, if they are no GGUF.
+    pub fn quantization(&self) -> Option<Quantization> {
+        // A model that has loaded has no error there; random weights have no file.
+        Quantization::load(&self.path).ok().flatten()
     }
 
     /// A model of a named shape with random weights.

@@ -83,8 +83,9 @@ fn report_text(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> St
         ("chat template", chat_template(setup)),
         ("probe", probe(setup)),
     ];
+    let quantized = setup.quantization().map(|kind| ("quantization", kind.to_string()));
     let mut text = String::new();
-    for (name, value) in lines.into_iter().chain(memory.lines()) {
+    for (name, value) in lines.into_iter().chain(quantized).chain(memory.lines()) {
         text += &format!("{name:<15}{}\n", printable_line(&value));
     }
     format!(
@@ -170,6 +171,7 @@ fn report_json(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> Va
         "tied_output": config.tie_word_embeddings,
         "bos_token": config.bos_token,
         "eos_tokens": config.eos_tokens,
+        "quantization": setup.quantization().map(|kind| kind.to_string()),
         "parameters": tensors.iter().map(TensorInfo::parameters).sum::<usize>(),
         "tokenizer": tokenizer.map(|tokenizer| {
             json!({ "kind": tokenizer.kind(), "tokens": tokenizer.vocab_size() })

@@ -1,7 +1,11 @@
 //! Named tensors of a model, in one or several mapped files.
 
+mod raw_tensor;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
+
+use trail_platform::Memory;
 
 use super::error::LoadError;
 use super::fields::Fields;
@@ -9,13 +13,17 @@ use super::files::{self, WeightFiles};
 use super::gguf::names::stored_name;
 use super::gguf::{GgufFile, GgufModel};
 use super::header::Header;
+use super::quantized::{self, Quantization};
 use super::{Architecture, Dtype, Storage, Tensor};
+pub(super) use raw_tensor::RawTensor;
 
 /// Named tensors; each can be taken once by its name in Hugging Face's checkpoints.
 pub struct Archive {
     /// The only file, the first part, or the index of several files.
     file: PathBuf,
     naming: Naming,
+    /// How matrices that are several tensors are stored.
+    quantization: Option<Quantization>,
     /// By stored name.
     tensors: HashMap<String, Entry>,
     /// Bytes of all mapped files.
@@ -40,6 +48,8 @@ struct Entry {
     storage: Storage,
     /// Offset of the tensor in `storage`, bytes.
     offset: usize,
+    /// Bytes of the tensor.
+    len: usize,
 }
 
 impl Archive {
@@ -71,6 +81,7 @@ impl Archive {
                     shape: info.shape.clone(),
                     storage: part.storage.clone(),
                     offset: info.offset,
+                    len: info.dtype.bytes_of(info.shape.iter().product()),
                 };
                 if tensors.insert(info.name.clone(), entry).is_some() {
                     let (expected, found) = ("it in one part", "it in several");
@@ -80,21 +91,24 @@ impl Archive {
             }
         }
         let file = parts[0].metadata.file().to_path_buf();
-        Ok(Archive { file, naming: Naming::Gguf(architecture), tensors, bytes })
+        let naming = Naming::Gguf(architecture);
+        Ok(Archive { file, naming, quantization: None, tensors, bytes })
     }
 
     /// Reads the header of a safetensors file whose content is `storage`.
     pub fn from_storage(file: &Path, storage: Storage) -> Result<Self, LoadError> {
         let header = Header::read(file, (*storage).as_ref())?;
         let entry = |(name, info): (String, safetensors::tensor::TensorInfo)| {
-            let offset = header.data_start + info.data_offsets.0;
+            let (begin, end) = info.data_offsets;
+            let (offset, len) = (header.data_start + begin, end - begin);
             let (storage, file) = (storage.clone(), file.to_path_buf());
             let dtype = dtype(info.dtype).ok_or_else(|| format!("{:?}", info.dtype));
-            (name, Entry { file, dtype, shape: info.shape, storage, offset })
+            (name, Entry { file, dtype, shape: info.shape, storage, offset, len })
         };
         let tensors = header.tensors.into_iter().map(entry).collect();
         let bytes = (*storage).as_ref().len();
-        Ok(Archive { file: file.to_path_buf(), naming: Naming::HuggingFace, tensors, bytes })
+        let (file, naming) = (file.to_path_buf(), Naming::HuggingFace);
+        Ok(Archive { file, naming, quantization: None, tensors, bytes })
     }
 
     fn open_shards(index: &Path) -> Result<Self, LoadError> {
@@ -110,8 +124,8 @@ impl Archive {
         }
         match shard_of.iter().find(|(name, _)| !tensors.contains_key(*name)) {
             None => {
-                let file = index.to_path_buf();
-                Ok(Archive { file, naming: Naming::HuggingFace, tensors, bytes })
+                let (file, naming) = (index.to_path_buf(), Naming::HuggingFace);
+                Ok(Archive { file, naming, quantization: None, tensors, bytes })
             }
             Some((name, shard)) => {
                 let expected = format!("it in {shard}");
@@ -147,8 +161,24 @@ impl Archive {
         }
     }
 
-    /// Takes the `[rows, cols]` matrix `name`, without copying its bytes.
+    /// The same archive, whose matrices are stored by `quantization`. Refuses copies that do not
+    /// fit in the available memory.
+    pub fn quantized(mut self, quantization: Option<Quantization>) -> Result<Self, LoadError> {
+        if quantization.is_some() {
+            quantized::check_memory(&self, Memory::read())?;
+        }
+        self.quantization = quantization;
+        Ok(self)
+    }
+
+    /// Takes the `[rows, cols]` matrix `name`: without copying its bytes, unless it is quantized in
+    /// a layout that no kernel reads.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Tensor, LoadError> {
+        if let Some(quantization) = self.quantization
+            && let Some(tensor) = quantized::matrix(self, quantization, name, (rows, cols))?
+        {
+            return Ok(tensor);
+        }
         self.take(name, &[rows, cols], rows, cols)
     }
 

@@ -8,6 +8,7 @@ use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
+use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
 use super::{files, layer_file, mixture_file, rope_file};
 
@@ -112,12 +113,13 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
     }
     let quantization = fields.object("quantization_config", "quantization_config.")?;
     let method = quantization.as_ref().map(|quantization| quantization.text("quant_method"));
-    let is_mxfp4 =
-        architecture == Architecture::GptOss && method.transpose()?.flatten() == Some("mxfp4");
-    if quantization.is_some() && !is_mxfp4 {
+    let is_mxfp4 = method.transpose()?.flatten() == Some("mxfp4");
+    if quantization.is_some() && is_mxfp4 != (architecture == Architecture::GptOss) {
+        let expected = if is_mxfp4 { "gpt-oss for mxfp4" } else { "mxfp4 for gpt-oss" };
         let remedy = "choose the unquantized checkpoint of the model";
-        return Err(fields.refuse("quantization_config", "bf16, f16 or f32 weights", remedy));
+        return Err(fields.refuse("quantization_config", expected, remedy));
     }
+    Quantization::of_config(fields)?;
     // `dtype` since transformers 4.56. The tensors carry their own; a file that declares another
     // kind was made for a quantised or converted model.
     for key in ["torch_dtype", "dtype"] {

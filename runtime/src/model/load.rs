@@ -7,6 +7,7 @@ use super::error::LoadError;
 use super::files::{self, WeightFiles};
 use super::gguf::GgufModel;
 use super::load_mlp;
+use super::quantized::Quantization;
 use super::{LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
 
 /// Prefixes of tensors that change the result: those of layers, and factors of another RoPE.
@@ -15,14 +16,15 @@ const LAYERS: [&str; 3] = ["model.layers.", "blk.", "rope_factors"];
 impl Model {
     /// Loads the model at `path`: a `.gguf` file, a `.safetensors` file with `config.json` beside
     /// it, or a folder (one `model.safetensors`, shards with their index, or one GGUF file).
-    /// Weights are mapped, not copied.
+    /// Weights are mapped, not copied, but for those of quantized checkpoints ([`Quantization`]).
     pub fn load(path: &Path) -> Result<Model, LoadError> {
         let weight_files = files::find_weights(path)?;
         if let WeightFiles::Gguf(file) = &weight_files {
             return GgufModel::open(file)?.model();
         }
         let config = ModelConfig::load(&files::model_folder(path))?;
-        Self::from_archive(config, Archive::open(&weight_files)?)
+        let archive = Archive::open(&weight_files)?.quantized(Quantization::load(path)?)?;
+        Self::from_archive(config, archive)
     }
 
     /// Builds the model of `config` from the tensors of `archive`.
@@ -154,7 +156,7 @@ fn refuse_rest(archive: &Archive) -> Result<(), LoadError> {
     // Old checkpoints store the rotary frequencies, which follow from the configuration.
     let is_unused = |name: &&str| {
         let is_layer = LAYERS.iter().any(|prefix| name.starts_with(prefix));
-        is_layer && !name.ends_with(".rotary_emb.inv_freq")
+        is_layer && !name.ends_with(".rotary_emb.inv_freq") && !archive.is_zero_bias(name)
     };
     match archive.rest().into_iter().find(is_unused) {
         None => Ok(()),

@@ -24,6 +24,7 @@ mod mapped_file;
 pub mod mixture;
 mod mixture_file;
 pub mod mlp;
+mod quantized;
 mod random;
 mod rope_file;
 mod shapes;
@@ -41,6 +42,7 @@ pub use generation_config::GenerationConfig;
 pub use inventory::TensorInfo;
 pub use mixture::MixtureConfig;
 pub use mlp::{GatedMlp, Mixture, Mlp, MlpBias};
+pub use quantized::Quantization;
 pub use trail_cpu_kernels::{Activation, Dtype, SWIGLU_ALPHA, SWIGLU_LIMIT};
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 

@@ -6,5 +6,6 @@ mod config;
 mod damage;
 mod gguf;
 mod golden;
+mod quantized;
 mod refusal;
 mod zero_copy;

@@ -47,7 +47,7 @@ fn bad_values_name_their_key() {
         ("dtype", json!("float8_e4m3fn"), "bfloat16, float16 or float32"),
         ("attention_bias", json!(true), "false"),
         ("mlp_bias", json!(true), "bias"),
-        ("quantization_config", json!({"bits": 4}), "unquantized"),
+        ("quantization_config", json!({"bits": 4}), "GPTQ, AWQ"),
         ("attn_logit_softcapping", json!(50.0), "null"),
         ("final_logit_softcapping", json!(30.0), "null"),
         ("use_bidirectional_attention", json!(true), "false"),
