@@ -38,8 +38,8 @@ fn checkpoints_of_the_hub_are_the_models_that_transformers_unpacks() {
     for (golden, (name, dtype, words)) in all.iter().zip(LOADED) {
         let model = Model::load(&golden.folder).expect(name);
         let layer = &model.weights.layers[0];
-        let matrices =
-            [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down];
+        let mlp = layer.mlp.dense().expect("a dense model");
+        let matrices = [&layer.q, &layer.k, &layer.v, &layer.o, &mlp.gate, &mlp.up, &mlp.down];
         assert!(matrices.iter().all(|matrix| matrix.dtype == dtype), "{name}: {matrices:?}");
         assert_eq!(model.weights.embed.dtype, Dtype::F16);
         let found = Quantization::load(&golden.folder).expect(name).expect(name);
