@@ -219,7 +219,8 @@ impl<'a> Dataset<'a> {
         for rows in shard.rows().chunk_by(|a, b| a.request == b.request) {
             let fed = shard.answers()[rows[0].request as usize].tokens.len() as u32 - 1;
             let steps = steps(rows, fed);
-            let by_age = || steps.iter().zip(rows).map(|(of, row)| of / (row.generated as f32).sqrt());
+            let by_age =
+                || steps.iter().zip(rows).map(|(of, row)| of / (row.generated as f32).sqrt());
             let sum: f32 = by_age().sum();
             for ((row, &weight), share) in rows.iter().zip(&steps).zip(by_age()) {
                 push(row.request, Place::Row(at), row.generated, weight, share / sum);

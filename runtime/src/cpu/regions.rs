@@ -392,7 +392,12 @@ pub(super) enum Source {
 
 impl Source {
     /// Its rows, among those of all sources.
-    pub(super) fn rows<'a>(self, normed: &'a [f32], attended: &'a [f32], inner: &'a [f32]) -> &'a [f32] {
+    pub(super) fn rows<'a>(
+        self,
+        normed: &'a [f32],
+        attended: &'a [f32],
+        inner: &'a [f32],
+    ) -> &'a [f32] {
         match self {
             Source::Normed => normed,
             Source::Attended => attended,

@@ -110,7 +110,9 @@ fn transposed(tensor: &Tensor, row_of: impl Fn(usize) -> usize) -> Tensor {
 fn refuse_rest(archive: &Archive, model: &ModelConfig) -> Result<(), LoadError> {
     let Some(&name) = archive.rest().first() else { return Ok(()) };
     let expected = format!("lora_A and lora_B of projections of {} layers", model.num_layers);
-    let remedy = format!("{OTHER_BASE}; embeddings, heads, norms, biases and experts are not \
-                          supported");
+    let remedy = format!(
+        "{OTHER_BASE}; embeddings, heads, norms, biases and experts are not \
+                          supported"
+    );
     Err(LoadError::new(archive.file(), name, expected, "this tensor as well", remedy))
 }
