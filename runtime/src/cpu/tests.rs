@@ -3,6 +3,7 @@
 
 mod adapters;
 mod mixtures;
+mod unfit;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -212,8 +213,15 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 fn logits_match_the_reference() {
     for model in models() {
         let request = Request::new(0, 40);
-        let expected = Reference::new(&model).logits(&request.tokens);
+        let exact = Reference::new(&model).logits(&request.tokens);
+        let every_expert = mixtures::every_expert(&model);
+        let of_every_expert = Reference::new(&every_expert).logits(&request.tokens);
         for way in ways(&model) {
+            let (model, expected) = match way {
+                (_, Compute::Exact, _) => (&model, &exact),
+                // Rounded activations send a row that is near a tie to another expert, rightly.
+                (_, Compute::Fast, _) => (&every_expert, &of_every_expert),
+            };
             let limit = match way {
                 (_, Compute::Exact, Dtype::F32) => 3e-5,
                 // Keys and values are off by 2^-12 (f16) and 2^-9 (bf16) of their own at most.
@@ -221,9 +229,9 @@ fn logits_match_the_reference() {
                 (_, Compute::Exact, _) => 2e-2,
                 (_, Compute::Fast, _) => 0.1,
             };
-            let mut backend = backend(&model, way, 2);
+            let mut backend = backend(model, way, 2);
             let rows = decoded_alone(&mut backend, &mut Request::new(0, 40));
-            for (position, (row, expected)) in rows.iter().zip(&expected).enumerate() {
+            for (position, (row, expected)) in rows.iter().zip(expected).enumerate() {
                 let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
                 for (&bits, &expected) in row.iter().zip(expected) {
                     let error = (f32::from_bits(bits) - expected).abs() / scale;
@@ -362,38 +370,4 @@ fn the_tap_sees_each_layer_once_and_its_tasks_are_done() {
             assert!(row.iter().zip(expected).all(|(a, b)| (a - b).abs() < 3e-5 * scale));
         }
     }
-}
-
-#[test]
-fn unfit_models_are_refused() {
-    let options = *backend(&models()[0], EXACT, 1).options();
-    let refused = |change: &dyn Fn(&mut Model)| {
-        let mut model = (*models()[0]).clone();
-        change(&mut model);
-        CpuForward::new(Arc::new(model), options).err().unwrap()
-    };
-    let other = &models()[1];
-    assert!(refused(&|model| model.config.num_kv_heads = 3).contains("heads"));
-    assert!(refused(&|model| model.config.windows = vec![]).contains("windows"));
-    assert!(refused(&|model| model.config.vocab_size = 54).contains("embedding"));
-    assert!(
-        refused(&|model| model.weights.layers[1].k = other.weights.layers[0].k.clone())
-            .contains("k of layer 1")
-    );
-    assert!(refused(&|model| model.weights.layers.truncate(2)).contains("blocks"));
-    let family = every_feature();
-    let post_norms = &family.weights.layers[1].post_norms;
-    let extra = |model: &mut Model| model.weights.layers[1].post_norms = post_norms.clone();
-    assert!(refused(&extra).contains("layer 1: Llama, post norms: true"));
-    let refused = |change: &dyn Fn(&mut LayerWeights)| {
-        let mut model = (*family).clone();
-        change(&mut model.weights.layers[2]);
-        CpuForward::new(Arc::new(model), options).err().unwrap()
-    };
-    assert!(refused(&|layer| layer.post_norms = None).contains("post norms: false"));
-    assert!(refused(&|layer| layer.qk_norm = None).contains("layer 2: Gemma3 without"));
-    let cut = |vector: &mut Vec<f32>| vector.truncate(7);
-    assert!(refused(&|layer| cut(&mut layer.qk_norm.as_mut().unwrap().k)).contains("7 values"));
-    assert!(refused(&|layer| cut(&mut layer.qkv_bias.as_mut().unwrap().v)).contains("not 40"));
-    assert!(refused(&|layer| cut(&mut layer.post_norms.as_mut().unwrap().mlp)).contains("not 72"));
 }

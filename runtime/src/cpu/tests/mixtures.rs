@@ -62,3 +62,12 @@ pub(super) fn mixtures() -> Vec<Arc<Model>> {
         of(MixtureConfig { expert_size: 21, ..mixture(Some(30), true) }, Dtype::F32, 50),
     ]
 }
+
+/// `model`, each row of which goes to all experts of a layer, if it is a mixture.
+pub(super) fn every_expert(model: &Arc<Model>) -> Arc<Model> {
+    let mut model = (**model).clone();
+    if let Some(mixture) = &mut model.config.mixture {
+        mixture.experts_per_token = mixture.num_experts;
+    }
+    Arc::new(model)
+}
