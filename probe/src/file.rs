@@ -7,8 +7,8 @@
 //! further tensors: of the prompt `prompt.mean.weight` `[hidden, d]` and `prompt.length.weight`
 //! `[hidden]`, of the age `age.bias` `[ages, hidden]`. Metadata, all strings:
 //!
-//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation or is of
-//!   another head;
+//! * `format` = `trail-probe`, `version` = `2`, or `3` if it reads more than the activation or is
+//!   of another head;
 //! * `layer`: 0-based index of the block whose output is tapped, or up to four that ascend, with
 //!   `+` between, whose outputs are read side by side; `hidden_size`: d, that of all together;
 //! * `edges`: boundaries of the bins in tokens, decimal numbers with commas between

@@ -107,7 +107,7 @@ impl Head {
         self.d
     }
 
-    /// What it reads beside the activation.
+    /// The inputs beside the activation.
     pub fn inputs(&self) -> Inputs {
         self.inputs
     }

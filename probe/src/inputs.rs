@@ -1,4 +1,4 @@
-//! What the probe reads beside the activation of a token.
+//! Inputs of the probe beside the activation of a token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,7 +53,7 @@ impl FromStr for Inputs {
 #[derive(Clone, Debug)]
 pub struct PromptSums(pub(crate) Box<[Line]>);
 
-/// What a row holds beside its activation.
+/// The inputs of a row beside its activation.
 #[derive(Clone, Copy, Default)]
 pub struct Beside<'a> {
     /// Output tokens fed so far; 0 for the mean over the prompt.
@@ -67,7 +67,7 @@ pub struct Beside<'a> {
 pub struct Rows<'a> {
     /// `[rows, d]`.
     pub activations: &'a [f32],
-    /// What each row holds beside its activation.
+    /// The inputs of each row beside its activation.
     pub beside: &'a (dyn Fn(usize) -> Beside<'a> + Sync),
 }
 

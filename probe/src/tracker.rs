@@ -196,7 +196,7 @@ fn bins_step(
     (remaining(&smoother.bins(), &next, f32::INFINITY), outcome)
 }
 
-/// What remains under `q` of an answer that is cut after `left` tokens.
+/// The remaining tokens under `q`, of an answer that is cut after `left` tokens.
 fn remaining(bins: &Bins, q: &Distribution, left: f32) -> Remaining {
     let q = q.map(|q| q as f32);
     let q = &q[..bins.count()];

@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 /// Hidden units of the paper's probe (TRAIL section 3.1).
 pub const HIDDEN: usize = 512;
 
-/// What the outputs of a head say.
+/// Meaning of a head's outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeadKind {
     /// The tokens until the answer ends or is cut.
@@ -52,9 +52,9 @@ pub struct Weights {
     pub output_weight: Vec<f32>,
     /// `[bins]`.
     pub output_bias: Vec<f32>,
-    /// What its outputs say.
+    /// Meaning of its outputs.
     pub kind: HeadKind,
-    /// What it reads of the prompt beside the activation.
+    /// Weights of the prompt; `None` where it does not read it.
     pub prompt: Option<PromptWeights>,
     /// `[AGES, hidden]`, added to `hidden_bias` by [class of age](crate::age_class); empty where it
     /// does not read the age.
@@ -107,7 +107,7 @@ impl Weights {
         self
     }
 
-    /// What it reads.
+    /// The inputs beside the activation.
     pub fn inputs(&self) -> Inputs {
         Inputs { prompt: self.prompt.is_some(), age: !self.age_bias.is_empty() }
     }

@@ -83,7 +83,7 @@ fn prompts(head: &Head) -> Vec<PromptSums> {
     (0..PROMPTS).map(of).collect()
 }
 
-/// What row number `row` holds beside its activation.
+/// The inputs of row number `row` beside its activation.
 fn beside(prompts: &[PromptSums], row: usize) -> Beside<'_> {
     Beside { generated: generated(row), prompt: prompts.get(row % PROMPTS) }
 }

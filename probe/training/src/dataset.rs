@@ -52,9 +52,9 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// The examples of some shards. An input is the outputs of some layers side by side, then what
-/// [`Inputs`] names: the same of the mean over the prompt and the logarithm of its length, and the
-/// class of age as five numbers of which one is 1.
+/// The examples of some shards. An input is the outputs of some layers side by side, then those
+/// that [`Inputs`] names: the same of the mean over the prompt and the logarithm of its length; the
+/// class of age as five numbers, one for its class and zeros.
 #[derive(Clone)]
 pub struct Dataset<'a> {
     shards: &'a [Shard],
@@ -73,8 +73,9 @@ pub fn is_validation(index: u32, seed: u64) -> bool {
 }
 
 impl<'a> Dataset<'a> {
-    /// The examples of `shards` with activations alone, split by request: the same split for the same `seed`. Fails if a
-    /// shard lacks a layer or has values that are not finite, or if there is nothing to train on.
+    /// The examples of `shards` with activations alone, split by request: the same split for the
+    /// same `seed`. Fails if a shard lacks a layer or has values that are not finite, or if there
+    /// is nothing to train on.
     pub fn new(shards: &'a [Shard], layers: &[usize], seed: u64) -> Result<Dataset<'a>, DataError> {
         let width = shards.first().map_or(0, Shard::hidden);
         let mut data = Dataset {
@@ -104,7 +105,7 @@ impl<'a> Dataset<'a> {
         Dataset { inputs, ..self }
     }
 
-    /// What an input holds beside the activation.
+    /// The inputs beside the activation.
     pub fn inputs(&self) -> Inputs {
         self.inputs
     }
@@ -219,8 +220,7 @@ impl<'a> Dataset<'a> {
         for rows in shard.rows().chunk_by(|a, b| a.request == b.request) {
             let fed = shard.answers()[rows[0].request as usize].tokens.len() as u32 - 1;
             let steps = steps(rows, fed);
-            let by_age =
-                || steps.iter().zip(rows).map(|(of, row)| of / (row.generated as f32).sqrt());
+            let by_age = || steps.iter().zip(rows).map(|(of, row)| of / row.generated as f32);
             let sum: f32 = by_age().sum();
             for ((row, &weight), share) in rows.iter().zip(&steps).zip(by_age()) {
                 push(row.request, Place::Row(at), row.generated, weight, share / sum);

@@ -22,7 +22,7 @@ const VALIDATION_ROWS: usize = 1024;
 pub struct Recipe {
     /// Bins of remaining tokens.
     pub bins: Bins,
-    /// What the outputs say: of a survival head, answers that were cut teach only that they go on.
+    /// Meaning of the outputs: to a survival head, answers that were cut say only that they go on.
     pub kind: HeadKind,
     /// Hidden units.
     pub hidden: usize,
@@ -39,7 +39,7 @@ pub struct Recipe {
     /// Share of the inputs, and of the hidden units, that a step leaves out at random: rows of one
     /// answer say much the same, and an MLP learns answers by heart.
     pub dropout: [f32; 2],
-    /// What has equal shares of the loss of rows: answers, or else their steps. By steps long
+    /// True if answers have equal shares of the loss of rows, and not their steps: by steps long
     /// answers outweigh the short ones that the scheduler must find.
     pub by_answer: bool,
     /// Share of the loss that prompts have, beside the rows of their answers.
@@ -95,7 +95,7 @@ pub struct Epoch {
     pub training_loss: f64,
     /// Mean cross-entropy over the validation's answers, weighted as in the training.
     pub loss: f64,
-    /// Mean absolute error of the expected remaining tokens over the steps of these answers, tokens.
+    /// Mean absolute error of the expected remaining tokens over these answers' steps, tokens.
     pub mae: f64,
     /// Share of these steps whose likeliest bin is the true one.
     pub accuracy: f64,

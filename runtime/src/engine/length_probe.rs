@@ -62,7 +62,7 @@ impl Staged {
         }
     }
 
-    /// What staged row number `row` holds beside its activation.
+    /// The inputs of staged row number `row` beside its activation.
     fn beside(&self, row: usize) -> Beside<'_> {
         let row = &self.tap.rows()[row];
         let prompt = Some(&self.prompts[row.request as usize]);

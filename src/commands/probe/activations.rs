@@ -142,9 +142,9 @@ impl Activations {
 }
 
 /// Returns `wanted` of the positions of an answer of `tokens` tokens, output tokens fed at each:
-/// one at random from each of as many parts, whose lengths grow by one factor: an answer says most
-/// anew at its beginning, where requests are ordered for long. All if `wanted` is 0 or more than
-/// there are; at most [`trail_probe::MAX_BINS`] parts.
+/// one at random from each of as many parts, whose lengths grow by one factor, as the first tokens
+/// decide the order of requests. All if `wanted` is 0 or more than there are; at most
+/// [`trail_probe::MAX_BINS`] parts.
 pub fn sample_rows(tokens: usize, wanted: usize, rng: &mut Rng) -> Vec<u32> {
     // The last token of an answer is never fed.
     let fed = tokens - 1;
@@ -174,7 +174,7 @@ mod tests {
         for _ in 0..50 {
             let rows = sample_rows(1000, 16, &mut rng);
             assert_eq!(rows[0], 1, "{rows:?}");
-            // Half of them in the first tenth.
+            // Half in the first tenth.
             assert!(rows[8] < 100 && rows[15] > 600, "{rows:?}");
         }
     }

@@ -63,7 +63,7 @@ pub(super) fn mixtures() -> Vec<Arc<Model>> {
     ]
 }
 
-/// `model`, each row of which goes to all experts of a layer, if it is a mixture.
+/// `model`; if it is a mixture, each row goes to all experts of a layer.
 pub(super) fn every_expert(model: &Arc<Model>) -> Arc<Model> {
     let mut model = (**model).clone();
     if let Some(mixture) = &mut model.config.mixture {

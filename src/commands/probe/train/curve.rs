@@ -7,7 +7,7 @@ use trail_training::{Dataset, Trainer};
 
 use super::replay::{self, Candidate, Judged};
 
-/// Shares of the answers, as divisors; all of them last.
+/// Shares of the answers, as divisors; the whole last.
 const DIVISORS: [u64; 3] = [4, 2, 1];
 
 /// A probe of a share of the answers.
@@ -67,7 +67,7 @@ pub fn table(points: &[Point]) -> Table {
     table
 }
 
-/// What the last doubling of the answers gained, in words.
+/// The gain by the last doubling of the answers, in words.
 pub fn advice(points: &[Point]) -> String {
     let [.., half, whole] = points else { return String::new() };
     let mean = |of: &Point| of.judged.gains.iter().sum::<f64>() / of.judged.gains.len() as f64;

@@ -60,13 +60,13 @@ pub struct Judged {
     pub candidate: usize,
     /// `bins` or `survival`.
     pub head: &'static str,
-    /// What it reads.
+    /// Its inputs.
     pub inputs: String,
     /// `raw`, `bins` or `tokens`.
     pub filter: &'static str,
     /// FCFS's mean latency over TRAIL's, the mean over draws, at each of [`LOADS`].
     pub gains: [f64; LOADS.len()],
-    /// What the mean of `gains` lacks to that of the best.
+    /// The best mean of `gains` less this one.
     pub shortfall: f64,
     /// Standard error of `shortfall`.
     pub standard_error: f64,
