@@ -89,8 +89,8 @@ fn check_name(current: &[Arc<ServedAdapter>], name: &str, taken: &[String]) -> R
     }
     let is_loaded = current.iter().any(|served| served.of.name == name);
     if is_loaded || taken.iter().any(|taken| taken == name) {
-        let what = if is_loaded { "adapter" } else { "model" };
-        return Err(format!("there is a {what} called '{name}' already: choose another name"));
+        let what = if is_loaded { "an adapter" } else { "a model" };
+        return Err(format!("there is {what} called '{name}' already: choose another name"));
     }
     if current.len() >= MAX_ADAPTERS {
         return Err(format!("{MAX_ADAPTERS} adapters are loaded: unload one first"));

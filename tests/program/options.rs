@@ -49,8 +49,8 @@ fn help(command: &str, all: bool) -> (String, usize) {
 #[test]
 fn help_shows_what_a_user_chooses() {
     for (command, max) in [
-        ("", 40),
-        ("serve", 40),
+        ("", 41),
+        ("serve", 41),
         ("pull", 15),
         ("doctor", 15),
         ("replay", 15),
