@@ -28,13 +28,17 @@ fn ways_of_products(model: &Model) -> impl Iterator<Item = Way> {
 /// of a path.
 #[test]
 fn logits_with_an_adapter_match_the_reference() {
-    for model in models() {
+    for (model, compute) in models().into_iter().flat_map(|model| {
+        // As there: no row is near a tie of two experts.
+        let every_expert = mixtures::every_expert(&model);
+        [(model, Compute::Exact), (every_expert, Compute::Fast)]
+    }) {
         let tokens = Request::new(0, 30).tokens;
         let own = Reference::new(&model).logits(&tokens);
         for adapter in adapters(&model) {
             let expected = Reference::new(&model).with_adapter(&adapter).logits(&tokens);
-            for way in ways_of_products(&model) {
-                let limit = if way.1 == Compute::Exact { 3e-5 } else { 0.1 };
+            for way in ways_of_products(&model).filter(|way| way.1 == compute) {
+                let limit = if compute == Compute::Exact { 3e-5 } else { 0.1 };
                 let mut backend = backend(&model, way, 2);
                 let mut request = Request { adapter: Some(adapter.clone()), ..Request::new(0, 30) };
                 let rows = decoded_alone(&mut backend, &mut request);
@@ -46,7 +50,8 @@ fn logits_with_an_adapter_match_the_reference() {
                     let error = largest(&|at| f32::from_bits(row[at]) - expected[at]);
                     assert!(error < limit, "{way:?}, position {position}: off by {error:e}");
                     let change = largest(&|at| own[position][at] - expected[at]);
-                    assert!(change > 1e-3, "position {position}: changes {change:e}");
+                    // Three times what exact arithmetic may be off by.
+                    assert!(change > 1e-4, "position {position}: changes {change:e}");
                 }
             }
         }
