@@ -16,7 +16,7 @@ fn mixed(model: &Model) -> Vec<Request> {
         let prompt = (0..36).map(|i| i % 6 + 5).chain(at..at + 5).collect();
         let mut request = Request { ignore_eos: true, ..Request::new(prompt, 24) };
         request.sampling.seed = at.into();
-        request.sampling.temperature = if at % 2 == 0 { 0.0 } else { 0.8 };
+        request.sampling.temperature = if at.is_multiple_of(2) { 0.0 } else { 0.8 };
         request.adapter = adapters[at as usize % 3].clone();
         request
     };
