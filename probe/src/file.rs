@@ -3,7 +3,7 @@
 //! Tensors, `f32` or bf16, row-major `[out, in]`: `hidden.weight` `[hidden, d]`, `hidden.bias`
 //! `[hidden]`, `output.weight` `[bins, hidden]`, `output.bias` `[bins]`; and if the probe has a
 //! [`Fit`], for the token filter, `fit.lengths` `[states]`, `fit.bins` `[bins]`, `fit.temperature`
-//! and `fit.evidence` `[ages]`. What it reads beside the activation ([`Inputs`](crate::Inputs)) are
+//! and `fit.evidence` `[ages]`. What it reads beside the activation ([`Inputs`]) are
 //! further tensors: of the prompt `prompt.mean.weight` `[hidden, d]` and `prompt.length.weight`
 //! `[hidden]`, of the age `age.bias` `[ages, hidden]`. Metadata, all strings:
 //!
