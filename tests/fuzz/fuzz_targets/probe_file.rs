@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trail_probe::{Partials, Probe, Storage};
+use trail_probe::{Beside, Partials, Probe, Rows, Storage};
 
 fuzz_target!(|bytes: &[u8]| {
     match Probe::from_bytes(bytes, "fuzz") {
@@ -16,8 +16,11 @@ fuzz_target!(|bytes: &[u8]| {
             );
             assert_eq!((&again.model, &again.record), (&probe.model, &probe.record));
             let head = probe.head;
-            let mut out = vec![0.0; head.bins()];
-            head.forward(&vec![0.0; head.d()], 1, &Partials::new(&head, 1), &mut out);
+            let (zeros, mut out) = (vec![0.0; head.d()], vec![0.0; head.bins()]);
+            let (partials, mut prompt) = (Partials::new(&head, 1), head.prompt_sums());
+            head.read_prompt(&zeros, 7, &partials, &mut prompt);
+            let beside = |_| Beside { generated: 5, prompt: Some(&prompt) };
+            head.forward(Rows { activations: &zeros, beside: &beside }, 1, &partials, &mut out);
         }
     }
 });
