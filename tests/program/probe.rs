@@ -88,6 +88,8 @@ fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
     assert_eq!((trained.weights.kind, trained.bins.count()), (HeadKind::Survival, 16));
     let inspected = json(&trail_rt(&["probe", "inspect", "--json", &probe]));
     assert_eq!((&inspected["layer"], &inspected["shape"][0]), (&"2+4".into(), &512.into()));
+    let reads = (&inspected["head"], &inspected["inputs"]);
+    assert_eq!(reads, (&"survival".into(), &"activation+prompt+age".into()));
     let eval = ["probe", "eval", "--json", "--probe", &probe];
     let by_data = json(&trail_rt(&[&eval[..], &["--data", &data]].concat()));
     let prompts = ["--requests", "24", "--max-tokens", "64"];

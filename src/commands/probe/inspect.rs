@@ -36,6 +36,8 @@ fn report(probe: &Probe) -> Value {
     json!({
         "layer": layer_json(probe.layers),
         "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
+        "head": probe.weights.kind.name(),
+        "inputs": probe.weights.inputs().to_string(),
         "edges": probe.bins.edges(),
         "model": probe.model,
         "filter": probe.filter_kind().name(),
@@ -60,6 +62,8 @@ fn lines(probe: &Probe) -> String {
     let fields = [
         ("layer", probe.layers.to_string()),
         ("shape", format!("{} -> {} -> {} bins", weights.d, weights.hidden, weights.bins)),
+        ("head", weights.kind.name().to_owned()),
+        ("inputs", weights.inputs().to_string()),
         ("edges, tokens", edges.join(" ")),
         ("trained for", probe.model.clone().unwrap_or_else(|| "not recorded".into())),
         ("filter", filter),
