@@ -42,6 +42,7 @@ fn logits_with_an_adapter_match_the_reference() {
                 let mut backend = backend(&model, way, 2);
                 let mut request = Request { adapter: Some(adapter.clone()), ..Request::new(0, 30) };
                 let rows = decoded_alone(&mut backend, &mut request);
+                let mut changes = 0.0_f32;
                 for (position, (row, expected)) in rows.iter().zip(&expected).enumerate() {
                     let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
                     let largest = |of: &dyn Fn(usize) -> f32| {
@@ -49,10 +50,10 @@ fn logits_with_an_adapter_match_the_reference() {
                     };
                     let error = largest(&|at| f32::from_bits(row[at]) - expected[at]);
                     assert!(error < limit, "{way:?}, position {position}: off by {error:e}");
-                    let change = largest(&|at| own[position][at] - expected[at]);
-                    // Three times what exact arithmetic may be off by.
-                    assert!(change > 1e-4, "position {position}: changes {change:e}");
+                    changes = changes.max(largest(&|at| own[position][at] - expected[at]));
                 }
+                // Of the first token q and k change nothing.
+                assert!(changes > 1e-3, "changes {changes:e}");
             }
         }
     }
