@@ -3,9 +3,10 @@
     python benches/peers/probe_training.py DATA --layer 19 [--epochs 16] [--seed 1]
 
 DATA is a folder that `trail-rt probe collect` made. Split, weights of the rows, dropout, AdamW and
-its cosine are those of the default recipe; the random numbers are PyTorch's. Prints the validation
-loss and mean absolute error of the best epoch, to be compared with the table of
-`trail-rt probe train --data DATA --layers 19 --out FILE`.
+its cosine are those of the default recipe with a head of bins and the activation alone; the random
+numbers are PyTorch's. Prints the validation loss and mean absolute error of the best epoch, to be
+compared with the table of `trail-rt probe train --data DATA --layers 19 --head bins --inputs
+activation --out FILE`.
 """
 import argparse
 import glob
@@ -31,9 +32,24 @@ def mix(value):
     return z ^ (z >> 31)
 
 
+def weights_of(request, generated, fed):
+    """The steps that each row represents, and its share of its answer, by steps and age."""
+    steps = np.zeros(len(request))
+    share = np.zeros(len(request))
+    for answer in np.unique(request):
+        rows = np.flatnonzero(request == answer)
+        middles = 0.5 * (generated[rows[1:]] + generated[rows[:-1]])
+        edges = np.concatenate([[0.5], middles, [fed[answer] + 0.5]])
+        steps[rows] = np.diff(edges)
+        by_age = steps[rows] / generated[rows]
+        share[rows] = by_age / by_age.sum()
+    return steps, share
+
+
 def load(folder, layer):
-    """Rows, prompt means, remaining tokens and row weights: of the training, of the validation."""
-    sides = {kept: ([], [], [], [], []) for kept in (False, True)}
+    """Rows, prompt means, remaining tokens, steps and shares of the rows, and lengths: of the
+    training, of the validation."""
+    sides = {kept: ([], [], [], [], [], []) for kept in (False, True)}
     for path in sorted(glob.glob(os.path.join(folder, "shard-*.safetensors"))):
         with safe_open(path, "pt") as f:
             tensor = {name: f.get_tensor(name) for name in f.keys()}
@@ -41,18 +57,18 @@ def load(folder, layer):
         total = np.diff(np.concatenate([[0], ends]))
         request = tensor["row.request"].numpy().astype(np.int64)
         generated = tensor["row.generated"].numpy().astype(np.int64)
-        rows = np.maximum(np.bincount(request, minlength=len(total)), 1)
-        weight = ((total - 1) / rows)[request]
+        steps, share = weights_of(request, generated, total - 1)
         index = tensor["request.index"].numpy().astype(np.int64)
         kept = np.array([mix(1 ^ mix(int(i))) % 8 == 0 for i in index])
         for side in sides:
             of_rows = torch.from_numpy(kept[request] == side)
             of_requests = torch.from_numpy(kept == side)
-            x, means, remaining, weights, totals = sides[side]
+            x, means, remaining, of_steps, shares, totals = sides[side]
             x.append(tensor[f"rows.{layer}"][of_rows].float())
             means.append(tensor[f"means.{layer}"][of_requests].float())
             remaining.append(torch.from_numpy(total[request] - generated)[of_rows])
-            weights.append(torch.from_numpy(weight).float()[of_rows])
+            of_steps.append(torch.from_numpy(steps).float()[of_rows])
+            shares.append(torch.from_numpy(share).float()[of_rows])
             totals.append(torch.from_numpy(total)[of_requests])
     return {side: [torch.cat(part) for part in parts] for side, parts in sides.items()}
 
@@ -71,8 +87,8 @@ def main():
     with open(os.path.join(args.data, "collection.json")) as f:
         width = json.load(f)["max_tokens"] / BINS
     sides = load(args.data, args.layer)
-    x, means, remaining, weights, totals = sides[False]
-    held, _, held_remaining, held_weights, _ = sides[True]
+    x, means, remaining, _, weights, totals = sides[False]
+    held, _, held_remaining, held_steps, held_shares, _ = sides[True]
     bin_of = lambda tokens: (tokens / width).long().clamp(max=BINS - 1)
     middles = torch.tensor([width * (i + 0.5) for i in range(BINS)])
 
@@ -109,8 +125,9 @@ def main():
             logits = net(held)
             losses = F.cross_entropy(logits, bin_of(held_remaining), reduction="none")
             errors = (logits.softmax(1) @ middles - held_remaining).abs()
-        of_steps = lambda values: float((values * held_weights).sum() / held_weights.sum())
-        result = {"epoch": epoch, "loss": of_steps(losses), "mae": of_steps(errors)}
+        mean_of = lambda values, weights: float((values * weights).sum() / weights.sum())
+        loss, mae = mean_of(losses, held_shares), mean_of(errors, held_steps)
+        result = {"epoch": epoch, "loss": loss, "mae": mae}
         best = min([result] + ([best] if best else []), key=lambda result: result["loss"])
         if epoch >= best["epoch"] + args.patience:
             break

@@ -96,6 +96,13 @@ impl PredictionFiles {
         self.check(file, probe.model.as_deref(), model)?;
         match self.filter {
             Some(FilterName::Raw) => probe.filter_kind = Some(FilterKind::Raw),
+            Some(_) if !probe.has_filters() => {
+                return Err(Error::usage(format!(
+                    "--filter: predictions of {} pass none, as its head is one of survival: leave \
+                     the option out",
+                    file.display()
+                )));
+            }
             Some(FilterName::Bins) => probe.filter_kind = Some(FilterKind::Bins),
             Some(FilterName::Tokens) if probe.fit.is_none() => {
                 return Err(Error::usage(format!(

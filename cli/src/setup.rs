@@ -298,6 +298,12 @@ impl Setup {
         };
         let mut probe = self.probe()?;
         if let Some(probe) = probe.as_mut().filter(|_| args.ranking.paper) {
+            if !probe.has_filters() {
+                return Err(Error::usage(
+                    "--paper filters predictions over bins, which a probe with a head of survival \
+                     has not: give one of probe train --head bins",
+                ));
+            }
             // TRAIL's filter is over bins.
             probe.filter_kind = Some(FilterKind::Bins);
         }

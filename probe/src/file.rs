@@ -83,10 +83,16 @@ impl Probe {
         Probe { layers, bins, head, weights, fit, filter_kind, model, record }
     }
 
-    /// The kind of the filter of its predictions; over tokens only with a fit, and none of a
-    /// survival head: filters take answers that are cut as ended.
+    /// True if its predictions can pass a filter: filters take answers that are cut as ended, which
+    /// a survival head does not.
+    pub fn has_filters(&self) -> bool {
+        self.weights.kind == HeadKind::Bins
+    }
+
+    /// The kind of the filter of its predictions; over tokens only with a fit, and none without
+    /// [`Probe::has_filters`].
     pub fn filter_kind(&self) -> FilterKind {
-        if self.weights.kind == HeadKind::Survival {
+        if !self.has_filters() {
             return FilterKind::Raw;
         }
         match (self.filter_kind, &self.fit) {
@@ -100,9 +106,7 @@ impl Probe {
     pub fn filter(&self) -> Filter {
         let smoother = Smoother::new(self.bins);
         match (self.filter_kind(), &self.fit) {
-            (FilterKind::Raw, _) if self.weights.kind == HeadKind::Survival => {
-                Filter::Survival(smoother)
-            }
+            (FilterKind::Raw, _) if !self.has_filters() => Filter::Survival(smoother),
             (FilterKind::Raw, _) => Filter::Raw(smoother),
             (FilterKind::Tokens, Some(fit)) => {
                 let filter = TokenFilter::new(self.bins, fit.clone()).with_isa(self.head.isa());
@@ -150,8 +154,7 @@ impl Probe {
         Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
     }
 
-    /// The contents of a probe file. Keys of the record that the format defines are
-    /// left out. Panics if the fingerprint has more than 128 characters.
+    /// The contents of a probe file. Keys of the record that the format defines are left out. Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
         let filter = self.filter_kind().name().to_owned();

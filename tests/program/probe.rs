@@ -91,6 +91,12 @@ fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
     let reads = (&inspected["head"], &inspected["inputs"]);
     assert_eq!(reads, (&"survival".into(), &"activation+prompt+age".into()));
     let eval = ["probe", "eval", "--json", "--probe", &probe];
+    for filter in ["bins", "tokens"] {
+        let filtered = [&eval[..], &["--data", &data, "--filter", filter]].concat();
+        assert_refused(&trail_rt(&filtered), 2, "leave the option out");
+    }
+    let paper = ["generate", "--prompt", "hi", "--policy", "trail", "--paper", "--probe", &probe];
+    assert_refused(&trail_rt(&paper), 2, "probe train --head bins");
     let by_data = json(&trail_rt(&[&eval[..], &["--data", &data]].concat()));
     let prompts = ["--requests", "24", "--max-tokens", "64"];
     let by_prompts = json(&trail_rt(&[&eval[..], &prompts].concat()));

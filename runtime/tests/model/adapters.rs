@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trail_runtime::backend::{BLOCK_TOKENS, Batch};
-use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use trail_runtime::model::{Adapter, Archive, Dtype, LoadError, Model, RopePairing, Tensor};
+use trail_runtime::cpu::Isa;
+use trail_runtime::model::{Adapter, Archive, LoadError, Model, RopePairing, Tensor};
 use trail_runtime::reference::Reference;
 use trail_test_support::golden::{Golden, check};
 use trail_test_support::small::message;
+
+use crate::golden::{check_backend, last};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-lora")
@@ -22,10 +23,6 @@ fn base(golden: &Golden) -> Model {
     let json: Value = serde_json::from_slice(&json).expect("JSON");
     let name = json["base"].as_str().expect("a base");
     Model::load(&folder().with_file_name("golden").join(name)).expect("a base model")
-}
-
-fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
-    logits.pop().expect("a token")
 }
 
 #[test]
@@ -48,22 +45,13 @@ fn the_reference_agrees_with_peft() {
     }
 }
 
-/// Runs the prompt as one prefill and each further token as a decode step.
 #[test]
 fn the_cpu_backend_agrees_with_peft() {
     for isa in Isa::available() {
         for golden in Golden::all(&folder()) {
-            let model = Arc::new(base(&golden));
+            let model = base(&golden);
             let adapter = Adapter::load(&golden.folder, &model.config).expect("an adapter");
-            let (mut forward, adapter) = (forward(model, isa), Arc::new(adapter));
-            let mut fed = 0;
-            check(&golden, |tokens| {
-                let mut batch = Batch::default();
-                batch.push(0, fed as u32, &tokens[fed..], &[2, 0, 3, 1], true);
-                batch.adapt(&adapter);
-                fed = tokens.len();
-                forward.forward(&batch, &[]).to_vec()
-            });
+            check_backend(&golden, model, isa, Some(&Arc::new(adapter)));
         }
     }
 }
@@ -90,22 +78,6 @@ fn side_by_side(tensor: &Tensor, head_dim: usize) -> Tensor {
     let rows = rows.flat_map(|row| [row, row + head_dim / 2]);
     let bytes: Vec<u8> = rows.flat_map(|row| tensor.row_bytes(row).to_vec()).collect();
     Tensor::new(tensor.dtype, tensor.rows, tensor.cols, Arc::new(bytes), 0).expect("a matrix")
-}
-
-fn forward(model: Arc<Model>, isa: Isa) -> CpuForward {
-    let options = CpuOptions {
-        threads: 2,
-        pin: false,
-        isa,
-        compute: Compute::Exact,
-        repack: false,
-        max_rows: 64,
-        max_segments: 1,
-        kv_dtype: Dtype::F32,
-        num_blocks: 64 / BLOCK_TOKENS,
-        max_context: 64,
-    };
-    CpuForward::new(model, options).expect("a forward pass")
 }
 
 /// The golden adapter `name`, with `change` made to its configuration.

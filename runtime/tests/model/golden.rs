@@ -8,7 +8,8 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::model::{
-    Activation, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, RopeScaling, Tensor,
+    Activation, Adapter, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, RopeScaling,
+    Tensor,
 };
 use trail_runtime::reference::Reference;
 use trail_test_support::gguf::{gguf_of, unchanged};
@@ -24,7 +25,8 @@ fn load(name: &str) -> (Golden, Model) {
     (golden, model)
 }
 
-fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
+/// The logits of the last position.
+pub(crate) fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
     logits.pop().expect("a token")
 }
 
@@ -226,8 +228,13 @@ fn backend(model: Model, isa: Isa, tokens: usize) -> Result<CpuForward, String> 
     CpuForward::new(Arc::new(model), options)
 }
 
-/// Runs the prompt as one prefill and each further token as a decode step.
-fn check_backend(golden: &Golden, model: Model, isa: Isa) {
+/// Runs the prompt as one prefill and each further token as a decode step, with `adapter` if any.
+pub(crate) fn check_backend(
+    golden: &Golden,
+    model: Model,
+    isa: Isa,
+    adapter: Option<&Arc<Adapter>>,
+) {
     let made = backend(model, isa, golden.prompt.len() + golden.greedy.len());
     let mut backend = made.unwrap_or_else(|e| panic!("{}: {e}", golden.name()));
     // Not in order on purpose: tokens must be located through the block table.
@@ -236,6 +243,7 @@ fn check_backend(golden: &Golden, model: Model, isa: Isa) {
     let error = check(golden, |tokens| {
         let mut batch = Batch::default();
         batch.push(0, fed as u32, &tokens[fed..], &blocks, true);
+        adapter.into_iter().for_each(|adapter| batch.adapt(adapter));
         fed = tokens.len();
         backend.forward(&batch, &[]).to_vec()
     });
@@ -248,7 +256,7 @@ fn cpu_backend_agrees_with_transformers() {
     assert!(!all.is_empty());
     for isa in Isa::available() {
         for golden in &all {
-            check_backend(golden, Model::load(&golden.folder).expect("a model"), isa);
+            check_backend(golden, Model::load(&golden.folder).expect("a model"), isa, None);
         }
     }
 }
@@ -265,8 +273,8 @@ fn runs_of_a_named_folder_agree_with_transformers() {
         if mixture.dense_layers.is_empty() {
             let bytes = Arc::new(gguf_of(&model, unchanged).file().0);
             let file = GgufModel::from_storage(Path::new("m.gguf"), bytes).expect("a GGUF file");
-            check_backend(&golden, file.model().expect("a model"), Isa::Auto);
+            check_backend(&golden, file.model().expect("a model"), Isa::Auto, None);
         }
-        check_backend(&golden, model, Isa::Auto);
+        check_backend(&golden, model, Isa::Auto, None);
     }
 }

@@ -33,6 +33,11 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
     let mut probe = setup.probe()?.ok_or_else(|| {
         Error::usage(format!("there is no probe for {}: give one with --probe FILE", setup.name))
     })?;
+    if !probe.has_filters() {
+        return Err(Error::usage(
+            "there is nothing to fit: predictions of a head of survival pass no filter",
+        ));
+    }
     let shards = Collection::open(&args.data)?.read_all()?;
     let data = Dataset::new(&shards, &probe.layers.to_vec(), 1);
     let data = data.map_err(|error| Error::failed(error.to_string()))?;

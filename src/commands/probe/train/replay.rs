@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use trail_cli::{Error, Table};
 use trail_platform::Rng;
-use trail_probe::{FilterKind, HeadKind, Probe, Tracker};
+use trail_probe::{FilterKind, Probe, Tracker};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
 use trail_scheduler::policies::Trail;
@@ -38,8 +38,7 @@ impl Candidate {
     /// That of `probe`, trained on `data`.
     pub fn new(mut probe: Probe, data: &Dataset<'_>) -> Candidate {
         let answers = observed(&probe, data);
-        let has_fit = probe.weights.kind == HeadKind::Bins;
-        probe.fit = has_fit.then(|| fit_probe(&probe, data, &answers));
+        probe.fit = probe.has_filters().then(|| fit_probe(&probe, data, &answers));
         Candidate { probe, answers }
     }
 
