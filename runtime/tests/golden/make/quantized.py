@@ -21,7 +21,8 @@ import torch
 from safetensors.torch import save_file
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
-from make import BASE, LLAMA, random_weights, rounded, run
+from configs import BASE, LLAMA
+from make import random_weights, rounded, run
 
 CONFIG = BASE | LLAMA | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
 
