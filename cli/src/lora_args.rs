@@ -12,8 +12,7 @@ use crate::error::Error;
 /// Options of adapters.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoraArgs {
-    /// A LoRA adapter as PEFT saves it, with the name by which requests choose it; may be given
-    /// several times
+    /// A LoRA adapter as PEFT saves it, with its name in requests; serve and bench take several
     #[arg(long, alias = "lora-modules", value_name = "NAME=DIR")]
     lora: Vec<NamedFolder>,
 }

@@ -52,6 +52,9 @@ pub(crate) use write::{Common, serialize};
 /// `format` of a probe file.
 const FORMAT: &str = "trail-probe";
 
+/// Newest version of the format.
+const VERSION: u32 = 3;
+
 /// A trained probe: the tapped layer, the predicted bins, and the MLP between the two.
 pub struct Probe {
     /// The transformer blocks whose outputs are tapped, side by side in an input.
@@ -124,7 +127,7 @@ impl Probe {
 
     /// Parses `bytes`, the contents of a probe file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Probe, Error> {
-        let mut reader = Reader::new(bytes, name, FORMAT)?;
+        let mut reader = Reader::new(bytes, name, FORMAT, VERSION)?;
         let bins = reader.bins()?;
         let layers = reader.layers()?;
         let d = reader.integer("hidden_size", 1..=1 << 20)? as usize;
@@ -154,7 +157,8 @@ impl Probe {
         Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
     }
 
-    /// The contents of a probe file. Keys of the record that the format defines are left out. Panics if the fingerprint has more than 128 characters.
+    /// The contents of a probe file. Keys of the record that the format defines are left out.
+    /// Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let weights = &self.weights;
         let filter = self.filter_kind().name().to_owned();
@@ -190,7 +194,7 @@ impl Probe {
         let (model, record) = (self.model.as_deref(), &self.record);
         let bins = Some(self.bins);
         let is_plain = weights.inputs() == Inputs::default() && weights.kind == HeadKind::Bins;
-        let version = if is_plain { 2 } else { 3 };
+        let version = if is_plain { 2 } else { VERSION };
         let own = if is_plain { &own[..3] } else { &own };
         serialize(Common { format: FORMAT, version, bins, model, record }, own, &tensors, storage)
     }

@@ -34,8 +34,9 @@ pub struct Trace {
 }
 
 struct Layer {
-    /// Inverse frequencies of RoPE, if the layer has one: `[h/2]`.
-    frequencies: Option<Vec<f64>>,
+    /// RoPE's inverse frequencies `[h/2]` and YaRN's factor of queries and keys, if the layer has
+    /// RoPE.
+    rope: Option<(Vec<f64>, f64)>,
     window: Option<usize>,
     o_bias: Option<Vec<f32>>,
     sinks: Option<Vec<f32>>,
@@ -88,9 +89,13 @@ impl Experts {
 impl Layer {
     fn new(config: &ModelConfig, index: usize, weights: &LayerWeights) -> Self {
         Layer {
-            frequencies: match config.layer_rope(index) {
-                LayerRope::Global => Some(config.inverse_frequencies()),
-                LayerRope::Local => config.local_inverse_frequencies(),
+            rope: match config.layer_rope(index) {
+                LayerRope::Global => {
+                    Some((config.inverse_frequencies(), config.rope.attention_factor()))
+                }
+                LayerRope::Local => config
+                    .local_inverse_frequencies()
+                    .zip(config.local_rope.map(|rope| rope.attention_factor())),
                 LayerRope::Absent => None,
             },
             window: config.windows[index],
@@ -187,9 +192,9 @@ impl Reference {
                 q_row = self.norm_heads(&q_row, &norm.q);
                 k_row = self.norm_heads(&k_row, &norm.k);
             }
-            if let Some(frequencies) = &layer.frequencies {
-                q_row = self.rotate(q_row, position, frequencies);
-                k_row = self.rotate(k_row, position, frequencies);
+            if let Some(rope) = &layer.rope {
+                q_row = self.rotate(q_row, position, rope);
+                k_row = self.rotate(k_row, position, rope);
             }
             q.push(q_row);
             k.push(k_row);
@@ -310,10 +315,16 @@ impl Reference {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }
 
-    /// Rotates each head of `x` (`[any heads * h]`) by its position times `frequencies` (`[h/2]`).
+    /// Rotates each head of `x` (`[any heads * h]`) by its position times the frequencies of `rope`
+    /// (`[h/2]`), and multiplies it by the factor.
     /// Pair i of a head is elements i and i + h/2 in the layout of Hugging Face's checkpoints, 2i
     /// and 2i + 1 in that of GGUF files of Llama.
-    fn rotate(&self, mut x: Vec<f32>, position: usize, frequencies: &[f64]) -> Vec<f32> {
+    fn rotate(
+        &self,
+        mut x: Vec<f32>,
+        position: usize,
+        (frequencies, factor): &(Vec<f64>, f64),
+    ) -> Vec<f32> {
         let half = self.config.head_dim / 2;
         for head in x.chunks_exact_mut(2 * half) {
             for (i, frequency) in frequencies.iter().enumerate() {
@@ -322,8 +333,6 @@ impl Reference {
                     RopePairing::Adjacent => (2 * i, 2 * i + 1),
                 };
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                // YaRN also multiplies queries and keys.
-                let factor = self.config.rope.attention_factor();
                 let (a, b) = (factor * f64::from(head[low]), factor * f64::from(head[high]));
                 head[low] = (a * cos - b * sin) as f32;
                 head[high] = (b * cos + a * sin) as f32;

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::prefill_limit::PrefillLimit;
+use crate::step_cost::StepCost;
 
 /// Steps without prefill that a step with prefill may last.
 const DECODE_STEPS: f64 = 3.0;
@@ -83,6 +84,18 @@ impl PrefillPace {
     pub fn known(max_gap: Duration, token_ns: f64, context_token_ns: f64) -> PrefillPace {
         let cost = PrefillCost::Known { token_ns, context_token_ns };
         PrefillPace { max_gap_ns: max_gap.as_nanos() as f64, decode_ns: 0.0, cost }
+    }
+
+    /// The same with the costs of `cost`. The experts of a mixture count whole: one chunk is enough
+    /// to read them all.
+    pub fn of(max_gap: Duration, cost: &StepCost) -> PrefillPace {
+        let experts = cost.experts.map_or(0.0, |of| of.read * f64::from(of.num_experts));
+        let mut pace = PrefillPace::known(max_gap, cost.prefill_token, cost.context_token);
+        if pace.max_gap_ns > 0.0 {
+            // Not 0, which would be no bound.
+            pace.max_gap_ns = (pace.max_gap_ns - experts).max(1.0);
+        }
+        pace
     }
 
     /// The limit of the next step.

@@ -46,16 +46,22 @@ impl Adapters {
     ) -> Result<Adapters, Error> {
         let adapters = Adapters { current: RwLock::default(), allows_updates };
         for of in loaded {
-            adapters.add(of, taken).map_err(|why| Error::usage(format!("--lora: {why}")))?;
+            let added = adapters.add(of, taken, false);
+            added.map_err(|why| Error::usage(format!("--lora: {why}")))?;
         }
         Ok(adapters)
     }
 
-    /// Adds an adapter; the error is one line.
-    fn add(&self, of: NamedAdapter, taken: &[String]) -> Result<(), String> {
+    /// Adds an adapter, in the place of the one of its name if it `replaces` one; the error is one
+    /// line.
+    fn add(&self, of: NamedAdapter, taken: &[String], replaces: bool) -> Result<(), String> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        check_name(&current, &of.name, taken)?;
-        current.push(Arc::new(ServedAdapter { of, created: unix_time() }));
+        let place = check_name(&current, &of.name, taken, replaces)?;
+        let served = Arc::new(ServedAdapter { of, created: unix_time() });
+        match place {
+            Some(place) => current[place] = served,
+            None => current.push(served),
+        }
         Ok(())
     }
 
@@ -79,23 +85,32 @@ impl Adapters {
     }
 }
 
-/// Refuses a name that is taken, and one adapter too many.
-fn check_name(current: &[Arc<ServedAdapter>], name: &str, taken: &[String]) -> Result<(), String> {
+/// The place of the adapter called `name`, if a new one `replaces` it. Refuses a name that is
+/// taken, and one adapter too many.
+fn check_name(
+    current: &[Arc<ServedAdapter>],
+    name: &str,
+    taken: &[String],
+    replaces: bool,
+) -> Result<Option<usize>, String> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(format!(
             "the name of an adapter has 1 to {MAX_NAME} bytes, not {}",
             name.len()
         ));
     }
-    let is_loaded = current.iter().any(|served| served.of.name == name);
-    if is_loaded || taken.iter().any(|taken| taken == name) {
-        let what = if is_loaded { "an adapter" } else { "a model" };
+    let loaded = current.iter().position(|served| served.of.name == name);
+    if replaces && loaded.is_some() {
+        return Ok(loaded);
+    }
+    if loaded.is_some() || taken.iter().any(|taken| taken == name) {
+        let what = if loaded.is_some() { "an adapter" } else { "a model" };
         return Err(format!("there is {what} called '{name}' already: choose another name"));
     }
     if current.len() >= MAX_ADAPTERS {
         return Err(format!("{MAX_ADAPTERS} adapters are loaded: unload one first"));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The body of `POST /v1/load_lora_adapter`.
@@ -158,18 +173,14 @@ pub(crate) async fn load(
     let replaces = load_inplace.unwrap_or(false);
     let adding = state.clone();
     let added = move || {
-        let check = |current: &[_]| check_name(current, &name, &adding.taken_names());
         let taken = |why| ApiError::invalid_field("lora_name", why);
-        let kept = adding.adapters.all();
-        let others = kept.iter().filter(|served| !replaces || served.of.name != name);
-        check(&others.cloned().collect::<Vec<_>>()).map_err(taken)?;
+        // Before the files are read; `add` checks again.
+        check_name(&adding.adapters.all(), &name, &adding.taken_names(), replaces)
+            .map_err(taken)?;
         let config = &adding.engine.model().config;
         let of = NamedAdapter::load(&name, Path::new(&lora_path), config)
             .map_err(|error| ApiError::invalid_field("lora_path", error.to_string()))?;
-        if replaces {
-            adding.adapters.remove(&name);
-        }
-        adding.adapters.add(of, &adding.taken_names()).map_err(taken)?;
+        adding.adapters.add(of, &adding.taken_names(), replaces).map_err(taken)?;
         notice(format_args!("adapter '{name}' of {lora_path} was loaded"));
         Ok(format!("Success: LoRA adapter '{name}' added successfully."))
     };

@@ -9,6 +9,11 @@
 const CHANNEL: &str = "<|channel|>";
 const START: &str = "<|start|>";
 const MESSAGE: &str = "<|message|>";
+/// A recipient before the channel: at the answer's beginning, as the prompt ends in
+/// `<|start|>assistant`.
+const TO: &str = "to=functions.";
+/// Beginnings of a header.
+const BEGINS: [&str; 3] = [CHANNEL, START, TO];
 /// Ends of a message.
 const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", START];
 /// Special tokens of the format.
@@ -60,13 +65,14 @@ impl HarmonyParser {
     }
 
     /// Takes the answer's end, as [`push`](Self::push) takes text. A header without a message is
-    /// dropped.
+    /// dropped; a text that only might have become one is content.
     pub(crate) fn finish(&mut self, reasoning: &mut String) -> String {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Reasoning => reasoning.push_str(&held),
             State::Content => return held,
-            State::Header => {}
+            State::Header if BEGINS.iter().any(|begin| held.trim_start().starts_with(begin)) => {}
+            State::Header => return held,
         }
         String::new()
     }
@@ -77,9 +83,8 @@ impl HarmonyParser {
         if text.is_empty() {
             return false;
         }
-        let begins = [CHANNEL, START];
         let may_begin = |marker: &str| marker.starts_with(text) || text.starts_with(marker);
-        if !begins.into_iter().any(may_begin) {
+        if !BEGINS.into_iter().any(may_begin) {
             self.state = State::Content;
             return true;
         }
@@ -87,6 +92,11 @@ impl HarmonyParser {
         let Some((header, message)) = text.split_once(MESSAGE).filter(fits) else {
             let is_long = text.len() > MAX_HEADER;
             if is_long {
+                // With its beginning, at which a message would end again.
+                let begin = BEGINS.into_iter().find(|begin| text.starts_with(begin));
+                let passed = self.held.len() - text.len() + begin.map_or(0, str::len);
+                let rest = self.held.split_off(passed);
+                content.push_str(&std::mem::replace(&mut self.held, rest));
                 self.state = State::Content;
             }
             return is_long;
@@ -96,7 +106,7 @@ impl HarmonyParser {
             text.split(is_end).next().unwrap_or_default().to_owned()
         };
         let channel = header.split_once(CHANNEL).map(|(_, behind)| word(behind));
-        let recipient = header.split_once("to=functions.");
+        let recipient = header.split_once(TO);
         if let Some((_, recipient)) = recipient {
             content.push_str(CALL);
             content.push_str(&word(recipient));
@@ -160,8 +170,9 @@ mod tests {
         // A preamble is for the user.
         expect("<|channel|>commentary<|message|>I look.<|end|>", ["", "I look."]);
         // Text without channels.
-        expect("Hi <|there", ["", "Hi <|there"]);
-        expect("", ["", ""]);
+        for text in ["Hi <|there", "", "<", "to", "to=5"] {
+            expect(text, ["", text]);
+        }
     }
 
     #[test]
@@ -171,6 +182,7 @@ mod tests {
             "<|channel|>commentary to=functions.f <|constrain|>json<|message|>",
             "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>",
             "<|channel|>analysis to=functions.f code<|message|>",
+            " to=functions.f<|channel|>commentary json<|message|>",
         ];
         for header in headers {
             expect(&format!("{header}{{\"a\": 1}}<|call|>"), ["", call]);
@@ -179,7 +191,9 @@ mod tests {
 
     #[test]
     fn a_header_without_an_end_becomes_content() {
-        let text = format!("<|channel|>{}", "x".repeat(2 * MAX_HEADER));
-        assert_eq!(read([&*text].into_iter()), [String::new(), text.clone()]);
+        for begin in BEGINS {
+            let text = format!("{begin}{}", "x".repeat(2 * MAX_HEADER));
+            expect(&text, ["", &text]);
+        }
     }
 }

@@ -221,7 +221,6 @@ impl Options {
             ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(prompts),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
-            adapter: state.adapter(self.model.as_deref())?,
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
     }

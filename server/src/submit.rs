@@ -57,6 +57,8 @@ impl Options {
             return Err(ApiError::interrupted());
         }
         let constraint = self.rules.constraint(state, prompts)?;
+        // Once for all answers: it may be replaced meanwhile.
+        let adapter = state.adapter(self.model.as_deref())?;
         access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
@@ -65,8 +67,8 @@ impl Options {
             let prompt_logprobs = sampling.prompt_logprobs.filter(|_| self.reports(prompts, index));
             let sampling = SamplingParams { logit_bias: bias.clone(), prompt_logprobs, ..sampling };
             let request = self.request(state, access, prompts, index / n, sampling)?;
-            let constraint = constraint.clone();
-            let request = Request { initial_prediction, constraint, ..request };
+            let (constraint, adapter) = (constraint.clone(), adapter.clone());
+            let request = Request { initial_prediction, constraint, adapter, ..request };
             Choice::submit(
                 state,
                 access,

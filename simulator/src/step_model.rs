@@ -43,11 +43,12 @@ impl StepTime {
 
     /// The pace of prefill chunks for a bound on the gap between two tokens; zero for no bound.
     pub fn prefill_pace(&self, max_gap: Duration) -> PrefillPace {
-        let (token_ns, context_ns) = match self {
-            StepTime::Measured(cost) => (cost.prefill_token, cost.context_token),
-            StepTime::Roofline(roofline) => (roofline.token_s * 1e9, 0.0),
-        };
-        PrefillPace::known(max_gap, token_ns, context_ns)
+        match self {
+            StepTime::Measured(cost) => PrefillPace::of(max_gap, cost),
+            StepTime::Roofline(roofline) => {
+                PrefillPace::known(max_gap, roofline.token_s * 1e9, 0.0)
+            }
+        }
     }
 
     /// Time to recompute one prompt token, seconds.
@@ -178,6 +179,9 @@ impl StepModel {
             ("decode_row", StepTime::Measured(cost)) => cost.decode_row = value,
             ("prefill_token", StepTime::Measured(cost)) => cost.prefill_token = value,
             ("context_token", StepTime::Measured(cost)) => cost.context_token = value,
+            ("experts_read", StepTime::Measured(StepCost { experts: Some(experts), .. })) => {
+                experts.read = value;
+            }
             (_, time) => {
                 let names = match time {
                     StepTime::Roofline(_) => "t0, weight_s, kv_token_s, token_s",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches};
 use toml::{Spanned, Value};
 use trail_cli::{Error, notice};
 
@@ -145,6 +145,18 @@ fn of_file(path: &Path) -> Result<Vec<Setting>, Error> {
                 "{source}: there is no option {key}; see trail-rt serve --help-all"
             ))
         })?;
+        let value = match value {
+            Value::Array(items) if matches!(option.get_action(), ArgAction::Append) => {
+                for item in &items {
+                    let text = item.as_str().ok_or_else(|| {
+                        Error::usage(format!("{source}: {key}: give an array of strings"))
+                    })?;
+                    settings.push(setting(&source, option, text)?);
+                }
+                continue;
+            }
+            value => value,
+        };
         let text = match (value, kind(option)) {
             (Value::String(text), Kind::Text) => text,
             (Value::Integer(number), Kind::Number | Kind::Switch) => number.to_string(),

@@ -25,10 +25,15 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     assert!(rows > 24 * 4 && rows <= 24 * 8, "{rows}");
 
     let probe = folder.file("probe.safetensors");
-    let plain = ["--seed", "1,2", "--head", "bins", "--inputs", "activation"];
+    let plain = ["--seed", "1,2,1", "--head", "bins,bins", "--inputs", "activation", "--curve"];
     let report = json(&trail_rt(&training(&data, &probe, &plain)));
     assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
     assert_eq!(report["replays"].as_array().expect("a list").len(), 3, "filters");
+    let curve = report["curve"].as_array().expect("a list");
+    let answers = curve.iter().map(|point| point["answers"].as_u64().expect("a number"));
+    let answers: Vec<u64> = answers.collect();
+    assert!(answers.len() == 3 && answers.is_sorted() && answers[0] > 0, "{answers:?}");
+    assert!(curve.iter().all(|point| point["gains"][1].as_f64().is_some_and(|gain| gain > 0.0)));
     assert!(!Path::new(&format!("{probe}.state")).exists(), "nothing is left to go on with");
     let trained = Probe::open(&probe).expect("a probe");
     let layer = trained.layers.single().expect("one layer");

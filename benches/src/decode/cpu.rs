@@ -69,7 +69,7 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
             let seconds = start.elapsed().as_secs_f64();
             verify(logits, &mut row.checksum)?;
             row.regions = forward.pool().regions() - regions;
-            row.bytes = step_bytes(bench, &forward, row.batch.rows(), args.context);
+            row.bytes = step_bytes(bench, &forward, &row.batch, args.context);
             let after = read_weights(&mut ceiling, &mut reader, &forward);
             let read = after.max(before);
             before = after;
@@ -109,12 +109,16 @@ fn read_weights(ceiling: &mut ReadCeiling, reader: &mut Pool, forward: &CpuForwa
     ceiling.measure(reader, &pieces)
 }
 
-/// Bytes that the last step read: weights, the embeddings of the new tokens, keys and values.
-fn step_bytes(bench: &BenchModel, forward: &CpuForward, batch: usize, context: usize) -> usize {
+/// Bytes that the last step read: weights and those of adapters, the embeddings of the new tokens,
+/// keys and values.
+fn step_bytes(bench: &BenchModel, forward: &CpuForward, batch: &Batch, context: usize) -> usize {
     let model = &bench.model;
     let weights: usize = forward.matrices_read().iter().map(|tensor| tensor.bytes().len()).sum();
+    let adapters: usize = batch.adapters.iter().map(|adapter| adapter.bytes()).sum();
     let embedding = model.weights.embed.row_len();
-    weights + batch * (embedding + model.config.kv_read_bytes(context, bench.kv_dtype()))
+    weights
+        + adapters
+        + batch.rows() * (embedding + model.config.kv_read_bytes(context, bench.kv_dtype()))
 }
 
 fn report(row: &Row, context: usize, barrier_us: f64) -> Value {

@@ -12,6 +12,8 @@ const TERMS: usize = 5;
 /// The coefficients that minimise the sum of squared relative errors; none is negative. `None` if
 /// the observations do not determine a fixed cost of at least 1 ns.
 pub fn fit(observations: &[Observation], mixture: Option<&MixtureConfig>) -> Option<StepCost> {
+    // Where every row goes to all experts their cost is part of the fixed one.
+    let mixture = mixture.filter(|of| of.experts_per_token < of.num_experts);
     let experts = mixture.map(|mixture| ExpertCost {
         num_experts: mixture.num_experts as u32,
         per_row: mixture.experts_per_token as u32,

@@ -42,8 +42,13 @@ pub(crate) fn read_file(path: &Path) -> Result<(Vec<u8>, String), Error> {
 }
 
 impl<'a> Reader<'a> {
-    /// Parses `bytes` and checks `format` and `version`.
-    pub(crate) fn new(bytes: &'a [u8], name: &'a str, format: &str) -> Result<Reader<'a>, Error> {
+    /// Parses `bytes` and checks `format` and `version`, which is at most `newest`.
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        name: &'a str,
+        format: &str,
+        newest: u32,
+    ) -> Result<Reader<'a>, Error> {
         let parse = || {
             let (_, header) = SafeTensors::read_metadata(bytes)?;
             let metadata = header.metadata().clone().unwrap_or_default();
@@ -56,7 +61,7 @@ impl<'a> Reader<'a> {
         let metadata = metadata.into_iter().collect();
         let mut reader = Reader { name, tensors, version: 0, metadata };
         reader.take("format", &format!("{format:?}"), |text| (text == format).then_some(()))?;
-        reader.version = reader.integer("version", 1..=3)?;
+        reader.version = reader.integer("version", 1..=newest)?;
         Ok(reader)
     }
 

@@ -20,6 +20,9 @@ use crate::file::{Common, Reader, Storage, read_file, serialize};
 /// `format` of a predictor file.
 const FORMAT: &str = "trail-prompt-predictor";
 
+/// Newest version of the format.
+const VERSION: u32 = 2;
+
 /// Most layers of a head; ELIS's has 8.
 const MAX_LAYERS: usize = 32;
 
@@ -38,7 +41,7 @@ impl Predictor {
 
     /// Parses `bytes`, the contents of a predictor file; errors name the file `name`.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Predictor, Error> {
-        let mut reader = Reader::new(bytes, name, FORMAT)?;
+        let mut reader = Reader::new(bytes, name, FORMAT, VERSION)?;
         let features = read_features(&mut reader)?;
         let output = read_output(&mut reader)?;
         let layers = read_layers(&reader, features.width(), output.count())?;
@@ -80,7 +83,12 @@ impl Predictor {
         let views: Vec<(&str, &[usize], &[f32])> =
             tensors.iter().map(|(name, shape, values)| (&**name, &**shape, &**values)).collect();
         let (model, record) = (self.model.as_deref(), &self.record);
-        serialize(Common { format: FORMAT, version: 2, bins, model, record }, &own, &views, storage)
+        serialize(
+            Common { format: FORMAT, version: VERSION, bins, model, record },
+            &own,
+            &views,
+            storage,
+        )
     }
 }
 

@@ -24,9 +24,18 @@ pub struct Observed {
     pub prompt_tokens: u32,
     /// Output tokens of the answer.
     pub tokens: u32,
-    /// Tokens generated, and the probe's distribution over the bins; ascending, the prompt first.
-    pub steps: Vec<(u32, Vec<f32>)>,
-    /// Steps that each but the first represents.
+    /// Ascending, the prompt first.
+    pub steps: Vec<Step>,
+}
+
+/// A distribution that the probe gave.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Tokens generated.
+    pub generated: u32,
+    /// Over the probe's bins `[bins]`.
+    pub p: Vec<f32>,
+    /// Steps of the answer that it represents; 1 of the prompt.
     weight: f64,
 }
 
@@ -55,14 +64,14 @@ pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
             data.activation(of, out);
         }
         let generated: Vec<u32> = examples.iter().map(|of| of.generated).collect();
-        let (prompt, last) = (examples[0], examples[examples.len() - 1]);
-        let prompt_tokens = data.prompt_tokens(prompt);
-        let p = inference.of_answer(prompt_tokens, &generated, &activations);
+        let prompt_tokens = data.prompt_tokens(examples[0]);
+        let all = inference.of_answer(prompt_tokens, &generated, &activations);
+        let step =
+            |(of, p): (&&Example, _)| Step { generated: of.generated, p, weight: of.weight.into() };
         Observed {
             prompt_tokens,
-            tokens: prompt.remaining,
-            steps: generated.into_iter().zip(p).collect(),
-            weight: last.weight.into(),
+            tokens: examples[0].remaining,
+            steps: examples.iter().zip(all).map(step).collect(),
         }
     };
     answers.into_values().map(of_answer).collect()
@@ -99,14 +108,13 @@ fn error(filter: &TokenFilter, observed: &[Observed]) -> f64 {
     let mut q = vec![0.0; filter.states()];
     for of in observed {
         let mut last = None;
-        for (generated, p) in &of.steps {
+        for Step { generated, p, weight } in &of.steps {
             let (remaining, _) = match last {
                 None => filter.start(&mut q, *generated, p),
                 Some(last) => filter.observe(&mut q, generated - last, *generated, p),
             };
             last = Some(*generated);
             let age = age_class(*generated);
-            let weight = if age == 0 { 1.0 } else { of.weight };
             let true_remaining = f64::from(of.tokens - generated);
             errors[age] += weight * (f64::from(remaining.mean) - true_remaining).powi(2);
             weights[age] += weight;
@@ -121,12 +129,12 @@ fn temperature(bins: &Bins, observed: &[Observed], age: usize) -> f32 {
     let loss = |log_temperature: f64| -> f64 {
         let sharpness = (-log_temperature).exp();
         let of_steps = observed.iter().flat_map(|of| of.steps.iter().map(move |step| (of, step)));
-        let of_age = of_steps.filter(|(_, (generated, _))| age_class(*generated) == age);
-        let losses = of_age.map(|(of, (generated, p))| {
+        let of_age = of_steps.filter(|(_, step)| age_class(step.generated) == age);
+        let losses = of_age.map(|(of, Step { generated, p, weight })| {
             let logs = p.iter().map(|&p| f64::from(p.max(f32::MIN_POSITIVE)).ln() * sharpness);
             let sum: f64 = logs.map(f64::exp).sum();
             let true_p = p[bins.bin_of(of.tokens - generated)].max(f32::MIN_POSITIVE);
-            of.weight * (sum.ln() - f64::from(true_p).ln() * sharpness)
+            weight * (sum.ln() - f64::from(true_p).ln() * sharpness)
         });
         losses.sum()
     };
@@ -203,10 +211,10 @@ mod tests {
                 let right = bins.bin_of(tokens - generated);
                 let predicted = if rng.below(2) == 0 { right } else { rng.below(10) as usize };
                 let p = |bin| if bin == predicted { 0.9 } else { 0.1 / 9.0 };
-                (generated, (0..10).map(p).collect())
+                Step { generated, p: (0..10).map(p).collect(), weight: 7.0 }
             };
             let steps = (0..tokens).step_by(7).map(&mut step).collect();
-            Observed { prompt_tokens: 5, tokens, steps, weight: 7.0 }
+            Observed { prompt_tokens: 5, tokens, steps }
         };
         (0..300).map(one).collect()
     }

@@ -203,9 +203,8 @@ impl<'a> Trainer<'a> {
             drop_out(&mut inputs, dropout[0], &mut rng);
             bins.clear();
             bins.extend(examples.iter().map(|of| self.recipe.bins.bin_of(of.remaining)));
-            let is_survival = self.recipe.kind == HeadKind::Survival;
             censored.clear();
-            censored.extend(examples.iter().map(|of| of.is_cut && is_survival));
+            censored.extend(examples.iter().map(|of| self.is_censored(of)));
             weights.clear();
             weights.extend(examples.iter().map(|of| match of.place {
                 Place::Row(_) => self.weight(of) * row_weight,
@@ -249,6 +248,11 @@ impl<'a> Trainer<'a> {
         if self.recipe.by_answer { row.share } else { row.weight }
     }
 
+    /// True if an example says only that its answer goes on.
+    fn is_censored(&self, of: &Example) -> bool {
+        of.is_cut && self.recipe.kind == HeadKind::Survival
+    }
+
     fn validate(&self, number: u32, training_loss: f64) -> Epoch {
         let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
         let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
@@ -270,7 +274,9 @@ impl<'a> Trainer<'a> {
                     predicted = self.recipe.bins.expected_until(&p, left);
                     self.recipe.bins.cut(&mut p, left);
                 }
-                loss -= weight * f64::from(p[bin].max(f32::MIN_POSITIVE).ln());
+                let last = if self.is_censored(of) { p.len() } else { bin + 1 };
+                let likelihood = p[bin..last].iter().sum::<f32>();
+                loss -= weight * f64::from(likelihood.max(f32::MIN_POSITIVE).ln());
                 error += f64::from(of.weight) * f64::from((predicted - of.remaining as f32).abs());
                 correct += f64::from(of.weight)
                     * f64::from(u8::from(p.iter().all(|&other| other <= p[bin])));

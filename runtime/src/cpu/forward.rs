@@ -181,6 +181,9 @@ impl CpuForward {
         );
         let config = &self.model.config;
         assert!(batch.adapters.iter().all(|adapter| adapter.fits(config)), "another base model's");
+        let has_adapter = |index: u32| (index as usize) < batch.adapters.len();
+        let mut indices = batch.segments.iter().filter_map(|segment| segment.adapter);
+        assert!(indices.all(has_adapter), "no such adapter");
         let mut next_row = 0;
         for segment in &batch.segments {
             assert!(segment.first_row == next_row && segment.len > 0, "segments out of row order");

@@ -11,7 +11,7 @@ use super::linear::{Linear, assist};
 use super::narrow::Rows;
 use super::regions::{Regions, add_bias, for_each_row};
 use super::routes::{Routes, choose};
-use trail_cpu_kernels::{Packing, SharedMut};
+use trail_cpu_kernels::{INTERLEAVED_ROWS, Packing, SharedMut};
 
 impl Regions<'_> {
     /// Norm, router, experts: adds the weighted sum of each row's experts to the residual stream.
@@ -102,7 +102,8 @@ impl Regions<'_> {
         let (first, rows, delta) = (0, routes.max_group_rows(), None);
         let largest = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
         let workers = self.pool.num_workers();
-        let step = largest.item_cols(workers, 1);
+        // Whole groups of interleaved rows: experts may differ in their types.
+        let step = largest.item_cols(workers, 1).next_multiple_of(INTERLEAVED_ROWS);
         let (stream, scratch) = (SharedMut::new(stream), SharedMut::new(self.scratch));
         self.pool.for_each(hidden.div_ceil(step), assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.

@@ -15,7 +15,7 @@ pub(super) fn prefill_pace(
     simulated: Option<StepCost>,
 ) -> PrefillPace {
     match simulated {
-        Some(cost) => PrefillPace::known(max_gap, cost.prefill_token, cost.context_token),
+        Some(cost) => PrefillPace::of(max_gap, &cost),
         None => PrefillPace::measured(max_gap, context_ratio(model)),
     }
 }

@@ -164,8 +164,8 @@ impl Archive {
     /// The same archive, whose matrices are stored by `quantization`. Refuses copies that do not
     /// fit in the available memory.
     pub fn quantized(mut self, quantization: Option<Quantization>) -> Result<Self, LoadError> {
-        if quantization.is_some() {
-            quantized::check_memory(&self, Memory::read())?;
+        if let Some(quantization) = quantization {
+            quantized::check_memory(&self, quantization, Memory::read())?;
         }
         self.quantization = quantization;
         Ok(self)
@@ -217,30 +217,6 @@ impl Archive {
     /// True if the tensors have the names of GGUF files.
     pub(super) fn is_gguf(&self) -> bool {
         self.naming != Naming::HuggingFace
-    }
-
-    /// Takes the bytes of the tensor `name`, of unsigned bytes of `shape`.
-    pub(super) fn byte_tensor(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-    ) -> Result<Vec<u8>, LoadError> {
-        let entry = self.entry(name, shape)?;
-        let len = shape.iter().product::<usize>();
-        let bytes = (*entry.storage).as_ref();
-        match entry.dtype {
-            Err(found) if found == "U8" => Ok(bytes[entry.offset..][..len].to_vec()),
-            dtype => {
-                let found = dtype.map_or_else(|found| found, |dtype| dtype.to_string());
-                let remedy = "choose the checkpoint with MXFP4 weights, or one without";
-                Err(LoadError::new(&entry.file, name, "U8", found, remedy))
-            }
-        }
-    }
-
-    /// Takes the three-dimensional tensor `name` as a matrix `[rows, cols]` of its last dimension.
-    pub(super) fn stacked(&mut self, name: &str, shape: [usize; 3]) -> Result<Tensor, LoadError> {
-        self.take(name, &shape, shape[0] * shape[1], shape[2])
     }
 
     /// Takes the vector `name` of `len` elements as f32.

@@ -12,8 +12,6 @@ use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
 use super::{files, layer_file, mixture_file, rope_file};
 
-/// Default of RMSNorm's epsilon, as in transformers.
-const DEFAULT_RMS_NORM_EPS: f64 = 1e-6;
 /// Default of Gemma 3's `query_pre_attn_scalar`, as in transformers.
 const DEFAULT_QUERY_SCALAR: f64 = 256.0;
 
@@ -58,7 +56,7 @@ impl ModelConfig {
             head_dim,
             vocab_size,
             max_context,
-            rms_norm_eps: rms_norm_eps(&fields)?,
+            rms_norm_eps: rms_norm_eps(&fields, family)?,
             rope,
             rope_factors: None,
             local_rope,
@@ -195,8 +193,8 @@ fn head_dim(
     Ok(head_dim)
 }
 
-fn rms_norm_eps(fields: &Fields) -> Result<f32, LoadError> {
-    let eps = fields.optional_positive("rms_norm_eps")?.unwrap_or(DEFAULT_RMS_NORM_EPS) as f32;
+fn rms_norm_eps(fields: &Fields, family: &Family) -> Result<f32, LoadError> {
+    let eps = fields.optional_positive("rms_norm_eps")?.unwrap_or(family.rms_norm_eps) as f32;
     // A larger epsilon would dominate the activations.
     if eps < 1.0 {
         return Ok(eps);

@@ -21,6 +21,8 @@ pub(super) struct Family {
     pub(super) num_kv_heads: Option<usize>,
     /// Default of the base of the rotary frequencies.
     pub(super) rope_theta: f64,
+    /// Default of RMSNorm's epsilon.
+    pub(super) rms_norm_eps: f64,
     /// Default of `tie_word_embeddings`.
     pub(super) is_tied: bool,
     /// Default of `sliding_window`, tokens.
@@ -34,6 +36,7 @@ const LLAMA: Family = Family {
     head_dim: None,
     num_kv_heads: None,
     rope_theta: 10_000.0,
+    rms_norm_eps: 1e-6,
     is_tied: false,
     window: None,
 };
@@ -89,6 +92,7 @@ const FAMILIES: [Family; 12] = [
         rope_theta: 1_000_000.0,
         is_tied: true,
         window: Some(4096),
+        ..LLAMA
     },
     Family {
         class: "GptOssForCausalLM",
@@ -97,6 +101,7 @@ const FAMILIES: [Family; 12] = [
         head_dim: Some(64),
         num_kv_heads: Some(8),
         rope_theta: 150_000.0,
+        rms_norm_eps: 1e-5,
         window: Some(128),
         ..LLAMA
     },
@@ -105,12 +110,15 @@ const FAMILIES: [Family; 12] = [
         model_type: "mixtral",
         architecture: Architecture::Mixtral,
         num_kv_heads: Some(8),
+        rope_theta: 1_000_000.0,
+        rms_norm_eps: 1e-5,
         ..LLAMA
     },
     Family {
         class: "OlmoeForCausalLM",
         model_type: "olmoe",
         architecture: Architecture::Olmoe,
+        rms_norm_eps: 1e-5,
         ..LLAMA
     },
     Family {

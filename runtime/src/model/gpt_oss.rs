@@ -4,13 +4,15 @@
 //! either MXFP4 in another order of nibbles than ggml's, or floats with rows and columns exchanged:
 //! both are copied into memory. The tensors of GGUF files are used in place.
 
-use std::sync::Arc;
+use std::iter::StepBy;
+use std::ops::Range;
 
 use trail_platform::Memory;
 
-use super::archive::Archive;
+use super::archive::{Archive, RawTensor};
 use super::error::LoadError;
 use super::mlp::stack_f32;
+use super::quantized::{check_copies, copy_tiles, take};
 use super::{Dtype, GatedMlp, Mixture, MixtureConfig, MlpBias, ModelConfig, Tensor};
 
 /// Loads the experts of layer `index`.
@@ -21,6 +23,9 @@ pub(super) fn load(
     index: usize,
 ) -> Result<Mixture, LoadError> {
     let (hidden, experts) = (config.hidden_size, mixture.num_experts);
+    if index == 0 && !archive.is_gguf() {
+        check_copies(archive, archive.bytes_in(".mlp.experts."), Memory::read())?;
+    }
     let layer = format!("model.layers.{index}.mlp");
     let router = archive.matrix(&format!("{layer}.router.weight"), experts, hidden)?;
     let router_bias = Some(archive.vector(&format!("{layer}.router.bias"), experts)?);
@@ -92,7 +97,7 @@ impl Loader<'_> {
             GatedMlp {
                 gate: gate_up.matrix(index, (0..2 * inner).step_by(2)),
                 up: gate_up.matrix(index, (1..2 * inner).step_by(2)),
-                down: down.matrix(index, 0..hidden),
+                down: down.matrix(index, (0..hidden).step_by(1)),
                 bias: Some(MlpBias {
                     gate: every_second(0),
                     up: every_second(1),
@@ -105,34 +110,24 @@ impl Loader<'_> {
 
     /// A projection `[rows, cols]` of all experts.
     fn stacked(&mut self, part: &str, rows: usize, cols: usize) -> Result<Stacked, LoadError> {
-        let name = format!("{}.experts.{part}", self.layer);
-        self.check_memory(&name, rows * cols)?;
+        let (experts, name) = (self.experts, format!("{}.experts.{part}", self.layer));
         let blocks = format!("{name}_blocks");
         if !self.archive.contains(&blocks) {
-            let all = self.archive.stacked(&name, [self.experts, cols, rows])?;
+            let floats = ["BF16", "F16", "F32"];
+            let all = take(self.archive, &name, &floats, &[experts, cols, rows])?;
             return Ok(Stacked { rows, cols, weights: StackedWeights::Floats(all) });
         }
-        let of_row = cols / BLOCK_VALUES;
-        let nibbles =
-            self.archive.byte_tensor(&blocks, &[self.experts, rows, of_row, NIBBLE_BYTES])?;
-        let scales = format!("{name}_scales");
-        let scales = self.archive.byte_tensor(&scales, &[self.experts, rows, of_row])?;
-        Ok(Stacked { rows, cols, weights: StackedWeights::MxFp4 { nibbles, scales } })
-    }
-
-    /// Refuses copies that would take more than the memory that is available.
-    fn check_memory(&self, name: &str, values: usize) -> Result<(), LoadError> {
-        let needed = (values / 2).saturating_mul(self.experts) as u64;
-        match Memory::read() {
-            Some(memory) if needed > memory.available_bytes => Err(LoadError::new(
-                self.archive.file(),
-                name,
-                format!("{} MiB of memory for a copy", needed >> 20),
-                format!("{} MiB", memory.available_bytes >> 20),
-                "choose a GGUF file of the model, whose weights are not copied",
-            )),
-            _ => Ok(()),
+        if !cols.is_multiple_of(BLOCK_VALUES) {
+            let expected = format!("rows of a multiple of {BLOCK_VALUES} weights");
+            let remedy = "check that config.json belongs to this file";
+            let found = cols.to_string();
+            return Err(LoadError::new(self.archive.file(), blocks, expected, found, remedy));
         }
+        let of_row = cols / BLOCK_VALUES;
+        let shape = [experts, rows, of_row, NIBBLE_BYTES];
+        let nibbles = take(self.archive, &blocks, &["U8"], &shape)?;
+        let scales = take(self.archive, &format!("{name}_scales"), &["U8"], &shape[..3])?;
+        Ok(Stacked { rows, cols, weights: StackedWeights::MxFp4 { nibbles, scales } })
     }
 }
 
@@ -150,38 +145,47 @@ struct Stacked {
 
 enum StackedWeights {
     /// `[experts][cols][rows]`, of a float type.
-    Floats(Tensor),
+    Floats(RawTensor),
     /// `[experts][rows][cols / 32]`: 16 bytes of nibbles each, and scales.
-    MxFp4 { nibbles: Vec<u8>, scales: Vec<u8> },
+    MxFp4 { nibbles: RawTensor, scales: RawTensor },
 }
 
 impl Stacked {
-    /// The matrix of `rows` of an expert.
-    fn matrix(&self, expert: usize, rows: impl ExactSizeIterator<Item = usize>) -> Tensor {
-        let (dtype, count) = match &self.weights {
-            StackedWeights::Floats(all) => (all.dtype, rows.len()),
-            StackedWeights::MxFp4 { .. } => (Dtype::MxFp4, rows.len()),
+    /// The matrix of `rows` of an expert, copied on all cores.
+    fn matrix(&self, expert: usize, rows: StepBy<Range<usize>>) -> Tensor {
+        let dtype = match &self.weights {
+            StackedWeights::Floats(all) => all.float().expect("one of those that were asked for"),
+            StackedWeights::MxFp4 { .. } => Dtype::MxFp4,
         };
-        let mut bytes = Vec::with_capacity(count * dtype.bytes_of(self.cols));
-        for row in rows {
-            match &self.weights {
-                StackedWeights::Floats(all) => {
-                    let width = dtype.block_bytes();
-                    for col in expert * self.cols..(expert + 1) * self.cols {
-                        bytes.extend(&all.row_bytes(col)[row * width..(row + 1) * width]);
-                    }
+        let row_bytes = dtype.bytes_of(self.cols);
+        copy_tiles(dtype, (rows.len(), self.cols), |first, out| {
+            for (row, out) in rows.clone().skip(first).zip(out.chunks_exact_mut(row_bytes)) {
+                self.copy_row(expert, row, dtype.block_bytes(), out);
+            }
+        })
+    }
+
+    /// Copies row `row` of an expert to `out`, in blocks of so many bytes.
+    fn copy_row(&self, expert: usize, row: usize, block_bytes: usize, out: &mut [u8]) {
+        let blocks = out.chunks_exact_mut(block_bytes);
+        match &self.weights {
+            StackedWeights::Floats(all) => {
+                let first = (expert * self.cols * self.rows + row) * block_bytes;
+                let column = all.bytes()[first..].chunks(self.rows * block_bytes);
+                for (out, value) in blocks.zip(column) {
+                    out.copy_from_slice(&value[..block_bytes]);
                 }
-                StackedWeights::MxFp4 { nibbles, scales } => {
-                    let of_row = self.cols / BLOCK_VALUES;
-                    let first = (expert * self.rows + row) * of_row;
-                    for block in first..first + of_row {
-                        bytes.push(scales[block]);
-                        bytes.extend(ggml_order(&nibbles[block * NIBBLE_BYTES..][..NIBBLE_BYTES]));
-                    }
+            }
+            StackedWeights::MxFp4 { nibbles, scales } => {
+                let first = (expert * self.rows + row) * self.cols / BLOCK_VALUES;
+                let nibbles = nibbles.bytes()[first * NIBBLE_BYTES..].chunks_exact(NIBBLE_BYTES);
+                for ((out, nibbles), scale) in blocks.zip(nibbles).zip(&scales.bytes()[first..]) {
+                    out[0] = *scale;
+                    let nibbles = ggml_order(nibbles);
+                    out[1..].iter_mut().zip(nibbles).for_each(|(out, pair)| *out = pair);
                 }
             }
         }
-        Tensor::new(dtype, count, self.cols, Arc::new(bytes), 0).expect("rows of whole blocks")
     }
 }
 

@@ -28,10 +28,14 @@ pub(super) fn windows(
         (0..num_layers).map(|layer| window.filter(|_| is_sliding(layer))).collect()
     };
     Ok(match family.architecture {
-        // Transformers' Mistral ignores `layer_types`, so the weights were trained without it.
-        Architecture::Llama | Architecture::Mistral | Architecture::Olmoe => all(&|_| true),
+        // Transformers ignores `layer_types` of these, so the weights were trained without it.
+        Architecture::Llama
+        | Architecture::Mistral
+        | Architecture::Mixtral
+        | Architecture::Olmoe
+        | Architecture::Qwen3Moe => all(&|_| true),
         _ if fields.get("layer_types").is_some() => by_types(fields, num_layers, window)?,
-        Architecture::Ministral | Architecture::Mixtral | Architecture::Qwen3Moe => all(&|_| true),
+        Architecture::Ministral => all(&|_| true),
         Architecture::Qwen2 | Architecture::Qwen3 => {
             let full = match fields.get("max_window_layers").and_then(Value::as_u64) {
                 Some(0) => 0, // All layers have the window.

@@ -26,7 +26,7 @@ const LOADED: [(&str, Dtype, &str); 8] = [
     ("fp8-channel", Dtype::Bf16, "FP8, widened to bf16"),
     ("fp8-tensor", Dtype::Bf16, "FP8, widened to bf16"),
     ("gptq", Dtype::Q4_0, "GPTQ, 4 bits, groups of 32, repacked"),
-    ("gptq-act-order", Dtype::F16, "GPTQ, 4 bits, groups of 32, repacked"),
+    ("gptq-act-order", Dtype::F16, "GPTQ, 4 bits, groups of 32, act-order, widened to f16"),
     ("gptq-v2", Dtype::Q5_0, "GPTQ (v2), 4 bits, a scale a row, repacked"),
     ("packed", Dtype::Q5_0, "compressed-tensors, 4 bits, groups of 32, repacked"),
 ];
@@ -188,8 +188,8 @@ fn blocks_hold_every_weight_of_every_layout() {
             let codes = Codes::random(SHAPE, group, symmetric, seed as u64);
             let group = (group < SHAPE.1).then_some(group);
             for quantization in [
-                Quantization::Gptq { group, zeros_less_one: true },
-                Quantization::Gptq { group, zeros_less_one: false },
+                Quantization::Gptq { group, zeros_less_one: true, act_order: false },
+                Quantization::Gptq { group, zeros_less_one: false, act_order: false },
                 Quantization::Awq { group },
                 Quantization::Packed { group, symmetric },
             ] {
@@ -205,7 +205,8 @@ fn blocks_hold_every_weight_of_every_layout() {
 /// Groups of whole blocks in another order stay blocks; mixed ones are rounded to f16.
 #[test]
 fn columns_have_the_group_that_g_idx_says() {
-    let quantization = Quantization::Gptq { group: Some(32), zeros_less_one: true };
+    let quantization =
+        Quantization::Gptq { group: Some(32), zeros_less_one: true, act_order: false };
     let mut codes = Codes::random(SHAPE, 32, false, 5);
     let with_order = |codes: &Codes| {
         let order: Vec<u32> = codes.group_of.iter().map(|group| *group as u32).collect();
@@ -279,7 +280,7 @@ fn fp8_is_the_code_times_the_scale_of_its_block() {
 
 #[test]
 fn tensors_that_do_not_fit_are_named() {
-    let gptq = Quantization::Gptq { group: Some(32), zeros_less_one: true };
+    let gptq = Quantization::Gptq { group: Some(32), zeros_less_one: true, act_order: false };
     let packed = Quantization::Packed { group: None, symmetric: false };
     let table = [
         (gptq, "m.scales", None, "F16 or BF16 or F32 [8, 24], found no such tensor"),

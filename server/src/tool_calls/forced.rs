@@ -122,8 +122,13 @@ mod tests {
         {"type": "object", "properties": {"city": {"type": "string"}, "days": {"$ref": "#/$defs/n"}},
          "required": ["city"], "$defs": {"n": {"type": "integer"}}}}},
         {"type": "function", "function": {"name": "f"}}]"##;
-    const FORMATS: [ToolFormat; 4] =
-        [ToolFormat::Hermes, ToolFormat::Llama3Json, ToolFormat::Pythonic, ToolFormat::Mistral];
+    const FORMATS: [ToolFormat; 5] = [
+        ToolFormat::Hermes,
+        ToolFormat::Llama3Json,
+        ToolFormat::Pythonic,
+        ToolFormat::Mistral,
+        ToolFormat::Harmony,
+    ];
 
     fn tools(choice: ToolChoice) -> Tools {
         Tools { list: serde_json::from_str(TOOLS).expect("tools"), choice, parallel: true }

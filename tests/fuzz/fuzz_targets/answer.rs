@@ -5,10 +5,19 @@
 use libfuzzer_sys::fuzz_target;
 use trail_server::{ReasoningFormat, ToolFormat, answer_parts};
 
-const TOOLS: [ToolFormat; 4] =
-    [ToolFormat::Hermes, ToolFormat::Llama3Json, ToolFormat::Pythonic, ToolFormat::Mistral];
-const REASONING: [ReasoningFormat; 3] =
-    [ReasoningFormat::DeepseekR1, ReasoningFormat::Qwen3, ReasoningFormat::Text];
+const TOOLS: [ToolFormat; 5] = [
+    ToolFormat::Hermes,
+    ToolFormat::Llama3Json,
+    ToolFormat::Pythonic,
+    ToolFormat::Mistral,
+    ToolFormat::Harmony,
+];
+const REASONING: [ReasoningFormat; 4] = [
+    ReasoningFormat::DeepseekR1,
+    ReasoningFormat::Qwen3,
+    ReasoningFormat::Harmony,
+    ReasoningFormat::Text,
+];
 
 fuzz_target!(|text: &str| {
     let deltas: Vec<&str> = text.split('\0').collect();

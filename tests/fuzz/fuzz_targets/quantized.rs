@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (is_whole, flag) = (kind & 8 != 0, kind & 16 != 0);
     let group = if is_whole { None } else { Some(32) };
     let quantization = match kind % 4 {
-        0 => Quantization::Gptq { group, zeros_less_one: flag },
+        0 => Quantization::Gptq { group, zeros_less_one: flag, act_order: flag },
         1 => Quantization::Awq { group },
         2 => Quantization::Packed { group, symmetric: flag },
         _ => Quantization::Fp8 { scale: "scale", block: group.map(|group| [5, group]) },

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::cpu::{Compute, CpuForward, CpuOptions, Isa};
-use crate::model::{Dtype, Model, ModelConfig};
+use crate::model::{Activation, Architecture, Dtype, MixtureConfig, Model, ModelConfig};
+use crate::reference::Reference;
 
 /// Longest context: four partitions.
 const CONTEXT: usize = 1700;
@@ -93,4 +94,40 @@ fn decode_rows_of_long_contexts_are_split() {
     feed(&mut alone, &[0], 0..600);
     feed(&mut alone, &[0], 600..601);
     assert!(alone.buffers.partials.is_empty());
+}
+
+/// The sink of a head is in its sum once, though partitions of a context are computed apart.
+#[test]
+fn attention_sinks_count_once_over_partitions() {
+    let config = ModelConfig {
+        architecture: Architecture::GptOss,
+        activation: Activation::SwigluOai,
+        mixture: Some(MixtureConfig {
+            num_experts: 2,
+            experts_per_token: 1,
+            expert_size: 16,
+            shared_size: None,
+            normalized: true,
+            dense_layers: Vec::new(),
+        }),
+        windows: vec![None; 3],
+        ..model().config.clone()
+    };
+    let heads = config.num_heads;
+    let mut model = Model::random_of(config, Dtype::F32, 9).expect("a model");
+    // As much as a hundred keys, so that twice would show.
+    model.weights.layers.iter_mut().for_each(|layer| layer.sinks = Some(vec![5.0; heads]));
+    let model = Arc::new(model);
+    let tokens: Vec<u32> = (0..601).map(|i| ((i * i) % 53) as u32).collect();
+    let expected = Reference::new(&model).logits(&tokens).pop().expect("a position");
+    let scale = expected.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+    for threads in [1, 3] {
+        let mut forward = forward(&model, threads, Dtype::F32);
+        feed(&mut forward, &[0], 0..600);
+        let found = feed(&mut forward, &[0], 600..601);
+        for (&found, expected) in found.iter().zip(&expected) {
+            let error = (f32::from_bits(found) - expected).abs() / scale;
+            assert!(error < 3e-5, "{threads} threads: off by {error:e}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use projection::Projection;
 
-use super::{ModelConfig, Tensor};
+use super::{ModelConfig, RopePairing, Tensor};
 
 /// Largest rank of an adapter.
 pub const MAX_RANK: usize = 256;
@@ -29,6 +29,10 @@ pub struct Adapter {
     layers: Vec<[Option<LowRank>; Projection::ALL.len()]>,
     /// Inputs and outputs of the base model's projections.
     shapes: [(usize, usize); Projection::ALL.len()],
+    /// Order of the base model's queries and keys, and their width.
+    heads: (RopePairing, usize),
+    /// By layer: true if the base model's MLP is a mixture, whose tensors are not adapted.
+    mixtures: Vec<bool>,
 }
 
 /// The two factors of an adapter's difference from one projection.
@@ -54,7 +58,10 @@ impl Adapter {
     fn new(config: &ModelConfig, layers: Vec<[Option<LowRank>; Projection::ALL.len()]>) -> Adapter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let shapes = Projection::ALL.map(|projection| projection.shape(config));
-        Adapter { id: NEXT.fetch_add(1, Ordering::Relaxed), layers, shapes }
+        let heads = (config.rope_pairing, config.head_dim);
+        let mixtures = (0..config.num_layers).map(|at| config.layer_mixture(at).is_some());
+        let (id, mixtures) = (NEXT.fetch_add(1, Ordering::Relaxed), mixtures.collect());
+        Adapter { id, layers, shapes, heads, mixtures }
     }
 
     /// A number that no other adapter of this process has: KV blocks are shared within it alone.
@@ -67,10 +74,14 @@ impl Adapter {
         self.layers[layer][projection as usize].as_ref()
     }
 
-    /// True if models of `config` have the shapes of the model that it was loaded for.
+    /// True if models of `config` have the shapes of the model that it was loaded for, and the
+    /// order of its rows.
     pub fn fits(&self, config: &ModelConfig) -> bool {
         let shapes = Projection::ALL.map(|projection| projection.shape(config));
-        (self.layers.len(), self.shapes) == (config.num_layers, shapes)
+        let heads = (config.rope_pairing, config.head_dim);
+        let is_mixture = |layer: usize| config.layer_mixture(layer).is_some();
+        (self.layers.len(), self.shapes, self.heads) == (config.num_layers, shapes, heads)
+            && (0..).zip(&self.mixtures).all(|(layer, &mixture)| mixture == is_mixture(layer))
     }
 
     /// The largest rank of its projections.

@@ -28,12 +28,15 @@ impl RawTensor {
         self.bytes().as_chunks().0.iter().map(|word| u32::from_le_bytes(*word))
     }
 
+    /// The type, if it is a float type that the backends have.
+    pub(in crate::model) fn float(&self) -> Option<Dtype> {
+        let known = [Dtype::F32, Dtype::F16, Dtype::Bf16];
+        known.into_iter().find(|dtype| dtype.to_string() == self.dtype)
+    }
+
     /// The values of a float type that the backends have; none of another type.
     pub(in crate::model) fn floats(&self) -> Vec<f32> {
-        let known = [Dtype::F32, Dtype::F16, Dtype::Bf16];
-        let Some(dtype) = known.into_iter().find(|dtype| dtype.to_string() == self.dtype) else {
-            return Vec::new();
-        };
+        let Some(dtype) = self.float() else { return Vec::new() };
         let mut values = vec![0.0; self.len / dtype.block_bytes()];
         dtype.widen(self.bytes(), &mut values);
         values
@@ -65,6 +68,12 @@ impl Archive {
     pub(in crate::model) fn bytes_of(&self, dtype: &str) -> u64 {
         let tensors = self.tensors.values().filter(|entry| entry.is_stored(dtype));
         tensors.map(|entry| entry.len as u64).sum()
+    }
+
+    /// Bytes of all tensors whose names contain `part`.
+    pub(in crate::model) fn bytes_in(&self, part: &str) -> u64 {
+        let tensors = self.tensors.iter().filter(|(name, _)| name.contains(part));
+        tensors.map(|(_, entry)| entry.len as u64).sum()
     }
 
     /// Leaves out the tensors of `module` with the names `parts`.

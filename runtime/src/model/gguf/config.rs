@@ -336,6 +336,7 @@ fn windows(
         _ => keys.optional_size(name, MAX_CONTEXT)?,
     };
     match (keys.architecture, window) {
+        (Architecture::GptOss, None) => Err(keys.refuse(name, "a number of tokens")),
         (_, None) => Ok(vec![None; num_layers]),
         (Architecture::Gemma3, window) => {
             let name = "attention.sliding_window_pattern";

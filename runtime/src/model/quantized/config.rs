@@ -25,6 +25,8 @@ pub enum Quantization {
         group: Option<usize>,
         /// Zero points are stored less 1: the format `gptq`, unlike `gptq_v2`.
         zeros_less_one: bool,
+        /// Groups are of columns that are not side by side (`desc_act`): what is copied is f16.
+        act_order: bool,
     },
     /// 4 bits by AutoAWQ: `qweight`, `qzeros`, `scales`, in the order of its GEMM.
     Awq {
@@ -106,8 +108,11 @@ impl Quantization {
 impl fmt::Display for Quantization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, group) = match *self {
-            Quantization::Gptq { group, zeros_less_one: true } => ("GPTQ", group),
-            Quantization::Gptq { group, zeros_less_one: false } => ("GPTQ (v2)", group),
+            Quantization::Gptq { group: Some(group), act_order: true, .. } => {
+                return write!(f, "GPTQ, 4 bits, groups of {group}, act-order, widened to f16");
+            }
+            Quantization::Gptq { group, zeros_less_one: true, .. } => ("GPTQ", group),
+            Quantization::Gptq { group, zeros_less_one: false, .. } => ("GPTQ (v2)", group),
             Quantization::Awq { group } => ("AWQ", group),
             Quantization::Packed { group, .. } => ("compressed-tensors", group),
             Quantization::Fp8 { block: None, .. } => return f.write_str("FP8, widened to bf16"),
@@ -135,7 +140,8 @@ fn gptq(settings: &Fields) -> Result<Quantization, LoadError> {
         Some("gptq_v2") => false,
         Some(_) => return Err(settings.refuse(key, "gptq or gptq_v2", REMEDY)),
     };
-    Ok(Quantization::Gptq { group: group(settings, "group_size")?, zeros_less_one })
+    let act_order = settings.flag("desc_act")?;
+    Ok(Quantization::Gptq { group: group(settings, "group_size")?, zeros_less_one, act_order })
 }
 
 fn awq(settings: &Fields) -> Result<Quantization, LoadError> {
@@ -158,6 +164,12 @@ fn fp8(settings: &Fields) -> Result<Quantization, LoadError> {
 }
 
 fn compressed_tensors(settings: &Fields) -> Result<Quantization, LoadError> {
+    for key in ["transform_config", "sparsity_config"] {
+        let is_empty = |value: &Value| value.as_object().is_some_and(|of| of.is_empty());
+        if settings.get(key).is_some_and(|value| !is_empty(value)) {
+            return Err(settings.refuse(key, "no such key", REMEDY));
+        }
+    }
     let groups = settings.object("config_groups", "config_groups.")?;
     let one = "one group of modules";
     let Some(groups) = groups else {

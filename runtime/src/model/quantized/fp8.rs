@@ -23,11 +23,12 @@ pub(super) fn widen(
     (scale, block): (&str, Option<[usize; 2]>),
 ) -> Result<Tensor, LoadError> {
     let codes = take(archive, &format!("{module}.weight"), &[STORED], &[rows, cols])?;
-    let name = format!("{module}.{scale}");
-    let Some(scales) = archive.take_raw(&name) else {
+    // Checkpoints of AutoFP8 have `quant_method` `fp8` and the other name.
+    let names = [scale, "weight_scale"].map(|scale| format!("{module}.{scale}"));
+    let Some(scales) = names.iter().find_map(|name| archive.take_raw(name)) else {
         let expected = "a scale of the weight";
         let remedy = "download the file again, or choose another checkpoint of the model";
-        return Err(LoadError::new(archive.file(), name, expected, "no such tensor", remedy));
+        return Err(LoadError::new(archive.file(), &names[0], expected, "no such tensor", remedy));
     };
     let (block_rows, block_cols) = block_of(&scales, (rows, cols), block)?;
     let values = scales.floats();

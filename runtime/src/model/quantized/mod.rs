@@ -1,8 +1,8 @@
 //! Quantized checkpoints in safetensors files: GPTQ, AWQ, compressed-tensors, FP8.
 //!
 //! A matrix of such a checkpoint is several tensors ([`FourBits`], [`fp8`]). It is copied at load
-//! into a type that the kernels have: 4 bits into ggml's blocks, without a change of any weight;
-//! FP8 into bf16, rounded once.
+//! into a type that the kernels have: 4 bits into ggml's blocks, without a change of any weight,
+//! but f16, rounded once, where groups are not side by side; FP8 into bf16, rounded once.
 
 mod blocks;
 mod config;
@@ -44,17 +44,32 @@ pub(super) fn matrix(
 }
 
 /// Refuses copies of all quantized matrices that do not fit in the available memory.
-pub(super) fn check_memory(archive: &Archive, memory: Option<Memory>) -> Result<(), LoadError> {
-    // At most Q5_0 in place of 4 bits, bf16 in place of 8. What is widened for its order of groups
-    // takes more, and is rare.
-    let block = Dtype::Q5_0.block_bytes() as u64 * 2;
-    let copied = archive.bytes_of("I32") * block / Dtype::Q5_0.block_values() as u64
+pub(super) fn check_memory(
+    archive: &Archive,
+    quantization: Quantization,
+    memory: Option<Memory>,
+) -> Result<(), LoadError> {
+    // At most these in place of 4 bits, bf16 in place of 8. Scales beyond f16 take more, and are
+    // rare.
+    let is_mixed = matches!(quantization, Quantization::Gptq { act_order: true, .. });
+    let dtype = if is_mixed { Dtype::F16 } else { Dtype::Q5_0 };
+    let copied = archive.bytes_of("I32") * 2 * dtype.block_bytes() as u64
+        / dtype.block_values() as u64
         + archive.bytes_of(fp8::STORED) * 2;
+    check_copies(archive, copied, memory)
+}
+
+/// Refuses copies of `bytes` that do not fit in the available memory.
+pub(super) fn check_copies(
+    archive: &Archive,
+    bytes: u64,
+    memory: Option<Memory>,
+) -> Result<(), LoadError> {
     match memory {
-        Some(memory) if copied > memory.available_bytes => Err(LoadError::new(
+        Some(memory) if bytes > memory.available_bytes => Err(LoadError::new(
             archive.file(),
             "quantized weights",
-            format!("{} MiB of memory for their copy", copied >> 20),
+            format!("{} MiB of memory for their copy", bytes >> 20),
             format!("{} MiB available", memory.available_bytes >> 20),
             "choose a smaller model, or one in GGUF, which is not copied",
         )),
@@ -67,7 +82,7 @@ const TILE: usize = 128;
 
 /// Makes a `[rows, cols]` matrix of `dtype` on all cores: `copy` stores the rows from its first
 /// argument on, up to [`TILE`].
-fn copy_tiles(
+pub(super) fn copy_tiles(
     dtype: Dtype,
     (rows, cols): (usize, usize),
     copy: impl Fn(usize, &mut [u8]) + Sync,
@@ -97,7 +112,7 @@ fn refuse(tensor: &RawTensor, expected: String) -> LoadError {
 }
 
 /// Takes the tensor `name`, which must have one of the stored types `dtypes`, and `shape`.
-fn take(
+pub(super) fn take(
     archive: &mut Archive,
     name: &str,
     dtypes: &[&str],

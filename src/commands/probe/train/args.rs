@@ -89,7 +89,7 @@ pub struct TrainArgs {
     patience: Option<u32>,
     /// Seeds; each layer is trained with every one
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
-    pub(super) seed: Vec<u64>,
+    seed: Vec<u64>,
     /// Train the chosen probe on a quarter and a half of the answers, too: a learning curve
     #[arg(long)]
     pub(super) curve: bool,
@@ -111,7 +111,12 @@ impl TrainArgs {
             [] => &[Inputs::ALL[0], Inputs::ALL[3]][..or(2)],
             inputs => inputs,
         };
-        heads.iter().flat_map(|&head| inputs.iter().map(move |&inputs| (head, inputs))).collect()
+        distinct(heads.iter().flat_map(|&head| inputs.iter().map(move |&of| (head, of))))
+    }
+
+    /// The seeds.
+    pub(super) fn seeds(&self) -> Vec<u64> {
+        distinct(self.seed.iter().copied())
     }
 
     /// The recipe of a head of `kind`, for answers of at most `longest` tokens.
@@ -147,6 +152,16 @@ impl TrainArgs {
             ..recipe
         }
     }
+}
+
+/// `items` without those that were there before.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut all, item| {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+        all
+    })
 }
 
 fn head(name: &str) -> Result<HeadKind, String> {

@@ -30,6 +30,11 @@ pub fn curve(
     for divisor in DIVISORS {
         let data = thinned(whole.data().clone(), divisor);
         counts.push(data.training_answers());
+        if data.training.is_empty() {
+            return Err(Error::failed(
+                "--curve: a quarter of the answers is none: collect more; the probe is written",
+            ));
+        }
         notice(format_args!("learning curve: {} answers", counts[counts.len() - 1]));
         let mut trainer = Trainer::new(data, whole.recipe());
         while !trainer.is_done() {
@@ -73,12 +78,17 @@ pub fn advice(points: &[Point]) -> String {
     let mean = |of: &Point| of.judged.gains.iter().sum::<f64>() / of.judged.gains.len() as f64;
     let gain = mean(whole) - mean(half);
     let error = half.judged.standard_error.max(whole.judged.standard_error);
-    match gain > error {
-        true => format!(
+    match gain {
+        gain if gain > error => format!(
             "the last doubling of the answers gained {gain:.3}: twice the prompts may gain about \
              as much"
         ),
-        false => format!(
+        gain if gain < -error => format!(
+            "the last doubling of the answers lost {:.3}, more than its standard error of \
+             {error:.3}: look at the data",
+            -gain
+        ),
+        _ => format!(
             "the last doubling of the answers gained {gain:.3}, within its standard error of \
              {error:.3}: nothing says that more prompts would help"
         ),

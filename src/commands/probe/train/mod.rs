@@ -19,7 +19,8 @@ use trail_training::{Dataset, Recipe, Shard, Trainer};
 use super::collection::Collection;
 use super::layers::layer_json;
 pub use args::TrainArgs;
-use replay::Candidate;
+use curve::Point;
+use replay::{Candidate, Judged};
 use sweep::{Sweep, Training};
 
 /// Trains, and writes the probe.
@@ -51,46 +52,65 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let judged = replay::judge(&mut candidates)?;
     let chosen = judged[0].candidate;
     let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
+    fs::write(out.path(), probe.to_bytes(Storage::Bf16))
+        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
+    // The probe is written: nothing is left to go on with.
+    let _ = fs::remove_file(state);
     let points = match args.curve {
         true => curve::curve(&best.trainer, |trainer| candidate(trainer, best.layer))?,
         false => Vec::new(),
     };
-    let bytes = probe.to_bytes(Storage::Bf16);
-    fs::write(out.path(), bytes)
-        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
-    // The probe is written: nothing is left to go on with.
-    let _ = fs::remove_file(state);
-    let rows: Vec<Value> = sweep.trainings().iter().map(row).collect();
-    let report = json!({
-        "probe": args.out,
-        "layer": layer_json(best.layer),
-        "seed": best.seed,
-        "record": probe.record,
-        "rows": rows,
-        "replays": judged,
-        "curve": points,
-        "seconds": begin.elapsed().as_secs_f64(),
-    });
+    let report = Report { args, sweep: &sweep, judged: &judged, points: &points, best };
     let text = match json {
-        true => report.to_string(),
-        false => format!(
-            "{}\n{}\n{}wrote the probe of layer {}, head {}, inputs {}, filter {}, to {}; next: \
-             trail-rt probe eval --probe {}",
-            table(sweep.trainings()),
-            replay::table(&judged),
-            match points.is_empty() {
-                true => String::new(),
-                false => format!("{}\n{}\n\n", curve::table(&points), curve::advice(&points)),
-            },
-            best.layer,
-            judged[0].head,
-            judged[0].inputs,
-            judged[0].filter,
-            args.out.display(),
-            args.out.display()
-        ),
+        true => report.json(&probe, begin.elapsed().as_secs_f64()).to_string(),
+        false => report.text(),
     };
     Output::stdout().line(&text)
+}
+
+/// The outcome of a training.
+struct Report<'a> {
+    args: &'a TrainArgs,
+    sweep: &'a Sweep<'a>,
+    /// The written probe's first.
+    judged: &'a [Judged],
+    /// The learning curve, if it was wanted.
+    points: &'a [Point],
+    best: &'a Training<'a>,
+}
+
+impl Report<'_> {
+    fn json(&self, probe: &Probe, seconds: f64) -> Value {
+        let rows: Vec<Value> = self.sweep.trainings().iter().map(row).collect();
+        json!({
+            "probe": self.args.out,
+            "layer": layer_json(self.best.layer),
+            "seed": self.best.seed,
+            "record": probe.record,
+            "rows": rows,
+            "replays": self.judged,
+            "curve": self.points,
+            "seconds": seconds,
+        })
+    }
+
+    fn text(&self) -> String {
+        let (chosen, out) = (&self.judged[0], self.args.out.display());
+        let curve = match self.points {
+            [] => String::new(),
+            points => format!("{}\n{}\n\n", curve::table(points), curve::advice(points)),
+        };
+        format!(
+            "{}\n{}\n{curve}wrote the probe of layer {}, head {}, inputs {}, filter {}, to {out}; \
+             next: trail-rt probe eval --probe {out}",
+            table(self.sweep.trainings()),
+            replay::table(self.judged),
+            self.best.layer,
+            chosen.head,
+            chosen.inputs,
+            chosen.filter,
+        )
+    }
 }
 
 /// A training for each layer, head, inputs and seed.
@@ -106,7 +126,7 @@ fn trainings<'a>(
         let data = Dataset::new(shards, &layer.to_vec(), Recipe::default().seed)
             .map_err(|error| Error::failed(error.to_string()))?;
         for (kind, inputs) in args.variants() {
-            for &seed in &args.seed {
+            for seed in args.seeds() {
                 let recipe = Recipe { seed, ..args.recipe(kind, longest) };
                 let trainer = Trainer::new(data.clone().with_inputs(inputs), recipe);
                 trainings.push(Training { layer, kind, seed, trainer });

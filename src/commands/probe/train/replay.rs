@@ -13,7 +13,7 @@ use trail_scheduler::policies::Trail;
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{Job, Refined, Simulation, StepModel, schedule};
 use trail_training::Dataset;
-use trail_training::fit::{Observed, fit_probe, observed};
+use trail_training::fit::{Observed, Step, fit_probe, observed};
 
 /// Loads at which they are compared.
 const LOADS: [f64; 2] = [1.1, 1.5];
@@ -96,6 +96,8 @@ pub fn judge(candidates: &mut [Candidate]) -> Result<Vec<Judged>, Error> {
     let total = |at: usize| mean(&|draw| both(&draw[at]));
     let best = (0..pairs.len()).max_by(|&a, &b| total(a).total_cmp(&total(b)));
     let best = best.expect("a candidate");
+    // Draws of so many requests spread as so many answers would; there are fewer.
+    let fewer = (REQUESTS as f64 / candidates[0].answers.len() as f64).max(1.0).sqrt();
     let mut judged: Vec<Judged> = (0..pairs.len())
         .map(|at| {
             let (candidate, filter) = pairs[at];
@@ -110,7 +112,7 @@ pub fn judge(candidates: &mut [Candidate]) -> Result<Vec<Judged>, Error> {
                 filter: filter.name(),
                 gains: std::array::from_fn(|load| mean(&|draw| draw[at][load])),
                 shortfall,
-                standard_error: square.sqrt(),
+                standard_error: square.sqrt() * fewer,
             }
         })
         .collect();
@@ -122,7 +124,7 @@ pub fn judge(candidates: &mut [Candidate]) -> Result<Vec<Judged>, Error> {
 /// A request with the estimates of a filter. Between two observations an estimate counts down.
 fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u32) -> Job {
     let mut remaining: Vec<f32> = Vec::with_capacity(answer.tokens as usize);
-    for (generated, p) in &answer.steps {
+    for Step { generated, p, .. } in &answer.steps {
         let estimate = tracker.observe(0, generation, *generated, p);
         let estimate = estimate.expect("generations ascend").remaining;
         while remaining.len() < *generated as usize {
