@@ -28,7 +28,7 @@ mod pairs_table;
 mod product;
 mod q8;
 mod q8_product;
-mod q8_row;
+mod q8_rows;
 mod q8_table;
 mod quantized;
 mod random;

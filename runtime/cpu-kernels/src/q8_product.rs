@@ -4,8 +4,10 @@
 //! to last, of `scale_x * scale_w * dot`, where `dot` is an exact sum of integers. So the order of
 //! the roundings depends on neither the rows in a call nor the tile.
 //!
-//! Weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
+//! With more than a few rows of activations, weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
 //! multiplied with all rows of activations while they are in L1.
+
+use std::ops::Range;
 
 use crate::Dtype;
 use trail_platform::simd::{ByteDot, Bytes, MAX_LANES};
@@ -43,6 +45,9 @@ pub struct Q8Product<'a> {
     pub out: &'a mut [f32],
 }
 
+/// Most rows of activations with which weights are multiplied while they are unpacked.
+const PART: usize = 4;
+
 /// The loops of a product that run on registers, compiled for one instruction set.
 ///
 /// # Safety
@@ -51,8 +56,10 @@ pub struct Q8Product<'a> {
 pub(super) trait Q8Loops {
     /// Columns of a tile.
     const COLS: usize;
-    /// The same with one row of activations.
-    const ONE_ROW_COLS: usize;
+    /// The same with few rows of activations.
+    const FEW_ROWS_COLS: usize;
+    /// Most parts of up to [`PART`] rows of activations without a tile; 0: single rows alone.
+    const PARTS: usize;
     /// See [`Q8Product::columns`].
     unsafe fn columns<U: Unpack>(product: &mut Q8Product<'_>, col: usize, tile: &mut ByteTile);
     /// See [`Q8Product::multiply`]. One function for all types with the same scaling: it takes no
@@ -63,8 +70,12 @@ pub(super) trait Q8Loops {
         offset: i16,
         out: *mut f32,
     );
-    /// See [`Q8Product::one_row`].
-    unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize);
+    /// See [`Q8Product::few_rows`].
+    unsafe fn few_rows<U: Unpack, const ROWS: usize>(
+        product: &mut Q8Product<'_>,
+        rows: Range<usize>,
+        col: usize,
+    );
 }
 
 /// Evaluates an expression with the [`Unpack`] type of a [`Dtype`] as `U`: the list of all types.
@@ -86,6 +97,19 @@ macro_rules! by_type {
     };
 }
 
+/// Most rows of activations whose products take no tile: those of common types by instructions that
+/// multiply bytes. Measured: up to [`PART`] rows that is faster, and two parts are where a block has
+/// scales and minima of 6 bits, if the registers hold the sums. Each number of rows is code for
+/// every type, which takes its time to compile: hence not all.
+const fn few_rows<L: Q8Loops>(dtype: Dtype) -> usize {
+    match (dtype, L::PARTS) {
+        (_, 0) => 1,
+        (Dtype::Q4K | Dtype::Q5K, parts) => parts * PART,
+        (Dtype::Q4_0 | Dtype::Q6K | Dtype::Q8_0, _) => PART,
+        _ => 1,
+    }
+}
+
 impl Q8Product<'_> {
     /// # Safety
     ///
@@ -97,14 +121,38 @@ impl Q8Product<'_> {
         assert!(self.out.len() >= self.rows * self.cols);
         assert!(!self.interleaved || self.cols.is_multiple_of(INTERLEAVED_ROWS));
         let mut tile = ByteTile::new();
-        let step = if self.rows == 1 { L::ONE_ROW_COLS } else { L::COLS };
+        let is_few = self.rows <= few_rows::<L>(self.dtype);
+        let step = if is_few { L::FEW_ROWS_COLS } else { L::COLS };
         for col in (0..self.cols).step_by(step) {
-            let (product, tile) = (&mut self, &mut tile);
             // SAFETY: the lengths are checked above; the caller guarantees the instruction set.
             unsafe {
-                match product.rows {
-                    1 => by_type!(product.dtype, U => L::one_row::<U>(product, col)),
-                    _ => by_type!(product.dtype, U => L::columns::<U>(product, col, tile)),
+                if is_few {
+                    by_type!(self.dtype, U => self.few_by::<L, U>(col));
+                } else {
+                    by_type!(self.dtype, U => L::columns::<U>(&mut self, col, &mut tile));
+                }
+            }
+        }
+    }
+
+    /// A few rows of activations times the columns from `col`: in one part, or in two of about
+    /// equal length, where the second finds the weights in L1.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
+    unsafe fn few_by<L: Q8Loops, U: Unpack>(&mut self, col: usize) {
+        let part = self.rows.div_ceil(self.rows.div_ceil(PART));
+        for row in (0..self.rows).step_by(part) {
+            let rows = row..self.rows.min(row + part);
+            // SAFETY: the caller guarantees all.
+            unsafe {
+                if const { few_rows::<L>(U::DTYPE) == 1 } || rows.len() == 1 {
+                    L::few_rows::<U, 1>(self, rows, col);
+                } else if rows.len() == 2 {
+                    L::few_rows::<U, 2>(self, rows, col);
+                } else {
+                    L::few_rows::<U, PART>(self, rows, col);
                 }
             }
         }

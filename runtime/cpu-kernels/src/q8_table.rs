@@ -1,5 +1,7 @@
 //! Dispatch table of the products in 8 bits of one instruction.
 
+use std::ops::Range;
+
 use trail_platform::Isa;
 #[cfg(target_arch = "x86_64")]
 use trail_platform::simd::{Avx2, Avx512, Avx512VlVnni, Avx512Vnni, AvxVnni, Maddubs, Maddubs512};
@@ -24,14 +26,14 @@ pub struct Q8Kernels {
     product: unsafe fn(Q8Product<'_>),
 }
 
-/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled, for one
-/// row of activations `$W` and `$E`'s, which has the same bits.
+/// Compiles the kernels for one instruction: `$V` and `$D`'s code with `$features` enabled, for few
+/// rows of activations `$W` and `$E`'s, which has the same bits.
 macro_rules! kernels {
-    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $features:tt) => {
-        kernels!($static, $name, $isa, $V, $D, $V, $D, $features);
+    ($static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $parts:literal, $features:tt) => {
+        kernels!($static, $name, $isa, $V, $D, $V, $D, $parts, $features);
     };
     (
-        $static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $W:ty, $E:ty,
+        $static:ident, $name:literal, $isa:expr, $V:ty, $D:ty, $W:ty, $E:ty, $parts:literal,
         [$($feature:tt),*]
     ) => {
         static $static: Q8Kernels = {
@@ -39,7 +41,8 @@ macro_rules! kernels {
 
             impl Q8Loops for Compiled {
                 const COLS: usize = 2 * <$V>::LANES;
-                const ONE_ROW_COLS: usize = 2 * <$W>::LANES;
+                const FEW_ROWS_COLS: usize = 2 * <$W>::LANES;
+                const PARTS: usize = $parts;
 
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn columns<U: Unpack>(
@@ -63,9 +66,13 @@ macro_rules! kernels {
                 }
 
                 $(#[target_feature(enable = $feature)])*
-                unsafe fn one_row<U: Unpack>(product: &mut Q8Product<'_>, col: usize) {
+                unsafe fn few_rows<U: Unpack, const ROWS: usize>(
+                    product: &mut Q8Product<'_>,
+                    rows: Range<usize>,
+                    col: usize,
+                ) {
                     // SAFETY: the caller guarantees these features.
-                    unsafe { product.one_row::<$W, $E, U>(col) }
+                    unsafe { product.few_rows::<$W, $E, U, ROWS>(rows, col) }
                 }
             }
 
@@ -88,11 +95,11 @@ macro_rules! kernels {
     };
 }
 
-kernels!(PLAIN, "portable", Isa::Portable, Portable, PlainDot, []);
+kernels!(PLAIN, "portable", Isa::Portable, Portable, PlainDot, 0, []);
 #[cfg(target_arch = "x86_64")]
-kernels!(MADDUBS, "avx2", Isa::Avx2, Avx2, Maddubs, ["avx2", "fma", "f16c"]);
+kernels!(MADDUBS, "avx2", Isa::Avx2, Avx2, Maddubs, 0, ["avx2", "fma", "f16c"]);
 #[cfg(target_arch = "x86_64")]
-kernels!(AVX_VNNI, "avx_vnni", Isa::Avx2, Avx2, AvxVnni, ["avx2", "fma", "f16c", "avxvnni"]);
+kernels!(AVX_VNNI, "avx_vnni", Isa::Avx2, Avx2, AvxVnni, 1, ["avx2", "fma", "f16c", "avxvnni"]);
 #[cfg(target_arch = "x86_64")]
 kernels!(
     MADDUBS_512,
@@ -100,6 +107,7 @@ kernels!(
     Isa::Avx512,
     Avx512,
     Maddubs512,
+    0,
     ["avx512f", "avx512bw", "avx512vl"]
 );
 #[cfg(target_arch = "x86_64")]
@@ -112,14 +120,15 @@ kernels!(
     // Zen 4 takes two cycles for a shuffle of 512 bits, and one row is bound by shuffles.
     Avx2,
     Avx512VlVnni,
+    2,
     ["avx512f", "avx512bw", "avx512vnni", "avx512vl", "avx2", "fma", "f16c"]
 );
 #[cfg(target_arch = "aarch64")]
-kernels!(NEON, "neon", Isa::Neon, Neon, NeonMull, ["neon"]);
+kernels!(NEON, "neon", Isa::Neon, Neon, NeonMull, 0, ["neon"]);
 #[cfg(target_arch = "aarch64")]
-kernels!(NEON_DOTPROD, "dotprod", Isa::Neon, Neon, NeonDotprod, ["neon", "dotprod"]);
+kernels!(NEON_DOTPROD, "dotprod", Isa::Neon, Neon, NeonDotprod, 1, ["neon", "dotprod"]);
 #[cfg(target_arch = "aarch64")]
-kernels!(NEON_I8MM, "i8mm", Isa::Neon, Neon, NeonI8mm, ["neon", "i8mm"]);
+kernels!(NEON_I8MM, "i8mm", Isa::Neon, Neon, NeonI8mm, 1, ["neon", "i8mm"]);
 
 /// All kernels; those of one instruction set fastest first.
 const ALL: &[&Q8Kernels] = &[

@@ -331,15 +331,15 @@ unsafe fn put_nibbles<V: Bytes, T: Sink<V>>(
     distance: usize,
     to: &mut T,
 ) {
-    for (word, q) in words.into_iter().enumerate() {
+    unroll!(W in [0, 1, 2, 3] {
+        let (q, high) = (words[W], first + W + distance);
         // SAFETY: the caller guarantees the words.
         unsafe {
-            to.put(group, first + word, V::and(q, NIBBLES));
-            let high = first + word + distance;
+            to.put(group, first + W, V::and(q, NIBBLES));
             let q = V::and(V::shift_right(q, 4), NIBBLES);
             to.put(group + high / GROUP_WORDS, high % GROUP_WORDS, q);
         }
-    }
+    });
 }
 
 /// Stores a block of 32 values of 5 bits: the highest bits are 4 bytes at `at`, the nibbles follow.
@@ -352,12 +352,13 @@ unsafe fn put_five_bits<V: Bytes, L: Layout, T: Sink<V>>(rows: &L::Rows, at: usi
     // SAFETY: the caller guarantees 20 bytes, room and `V`'s instructions.
     unsafe {
         let highest = L::words::<V>(rows, at)[0];
-        for (word, q) in L::words::<V>(rows, at + 4).into_iter().enumerate() {
-            for (word, q) in [(word, q), (word + 4, V::shift_right(q, 4))] {
+        let words = L::words::<V>(rows, at + 4);
+        unroll!(W in [0, 1, 2, 3] {
+            for (word, q) in [(W, words[W]), (W + 4, V::shift_right(words[W], 4))] {
                 let bits = V::spread_bits(V::shift_right(highest, 4 * word as u32));
                 to.put(0, word, V::or(V::and(q, NIBBLES), bits));
             }
-        }
+        });
     }
 }
 

@@ -99,6 +99,11 @@ fn bits_do_not_depend_on_other_rows_or_the_columns_of_a_call() {
             let x = rows(kernels, &numbers(3, rows_len * k), k);
             let (bytes, _) = stored(dtype, 4, cols * k);
             let all = product(kernels, &x, &bytes[1..], dtype, (cols, k));
+            for count in 2..rows_len {
+                let x = &x[..count * k / Q8_VALUES];
+                let first = product(kernels, x, &bytes[1..], dtype, (cols, k));
+                assert_eq!(first, all[..count * cols], "{} {dtype} {count} rows", kernels.name);
+            }
             for (row, expected) in all.chunks_exact(cols).enumerate() {
                 let x = &x[row * k / Q8_VALUES..(row + 1) * k / Q8_VALUES];
                 let alone = product(kernels, x, &bytes[1..], dtype, (cols, k));
