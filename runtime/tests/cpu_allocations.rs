@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use trail_counting_allocator::of_process;
-use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, StateCopy};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{
-    Adapter, Dtype, MixtureConfig, Model, ModelConfig, Projection, QkvBias,
+    Adapter, DeltaNetConfig, Dtype, MixtureConfig, Model, ModelConfig, Projection, QkvBias,
 };
 
 #[test]
@@ -36,12 +36,37 @@ fn forward_allocates_nothing() {
     };
     let quantized =
         [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
-    for model in [llama, family].into_iter().chain(quantized).chain(mixtures()) {
+    for model in [llama, family, hybrid()].into_iter().chain(quantized).chain(mixtures()) {
         let model = Arc::new(model);
         for compute in [Compute::Exact, Compute::Fast] {
             check(model.clone(), compute);
         }
     }
+}
+
+/// Gated delta nets around a layer with attention.
+fn hybrid() -> Model {
+    let config = ModelConfig::named("qwen3.5-0.8b").unwrap();
+    let small = ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        delta_net: Some(DeltaNetConfig {
+            layers: vec![0, 2],
+            key_heads: 2,
+            value_heads: 4,
+            key_dim: 16,
+            value_dim: 32,
+            ..config.delta_net.clone().unwrap()
+        }),
+        num_layers: 3,
+        num_heads: 4,
+        head_dim: 16,
+        rotary_dim: Some(4),
+        vocab_size: 256,
+        windows: vec![None; 3],
+        ..config
+    };
+    Model::random_of(small, Dtype::Bf16, 5).unwrap()
 }
 
 /// Experts with all that families have: a shared one, and biases, sinks and another activation.
@@ -89,6 +114,8 @@ fn check(model: Arc<Model>, compute: Compute) {
     let adapters = [(3, Dtype::F32), (256, Dtype::Bf16)].map(|(rank, dtype)| {
         Arc::new(Adapter::random(&model.config, &Projection::ALL, rank, dtype, 1))
     });
+    // A hybrid has none; its states are copied instead.
+    let is_hybrid = model.config.delta_net.is_some();
     let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
@@ -101,13 +128,17 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     let mut adapted = Batch::default();
+    let mut adapt = |batch: &mut Batch, at: usize| match is_hybrid {
+        false => batch.adapt(&adapters[at]),
+        true => batch.copy_state(StateCopy { end: 1, state: (5 + batch.segments.len()) as u32 }),
+    };
     adapted.push(0, 100, &[7], tables[0], true);
     adapted.push(1, 0, &tokens[..60], tables[1], false);
-    adapted.adapt(&adapters[0]);
+    adapt(&mut adapted, 0);
     adapted.push(2, 0, &tokens[..30], tables[2], true);
-    adapted.adapt(&adapters[1]);
+    adapt(&mut adapted, 1);
     adapted.push(3, 0, &[9], tables[3], true);
-    adapted.adapt(&adapters[0]);
+    adapt(&mut adapted, 0);
     let mut passes = || {
         let before = of_process();
         for _ in 0..20 {

@@ -29,6 +29,12 @@ impl Scheduler {
     /// again.
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
         self.hashes.clear(idx);
+        self.restart(idx);
+    }
+
+    /// Lets a request of the last plan begin again, as if it had been evicted: for a caller that no
+    /// longer has what it needs besides KV blocks. See [`Scheduler::forget_hashes`].
+    pub fn restart(&mut self, idx: RequestIdx) {
         self.running.retain(|ranked| ranked.idx != idx);
         self.plan.swap_in.retain(|&other| other != idx);
         self.swap_state.end_in(idx);

@@ -135,9 +135,11 @@ impl Archive {
         }
     }
 
-    /// True if the weights of norms are stored less 1: Gemma's in Hugging Face's checkpoints.
+    /// True if the weights of norms are stored less 1: Gemma's and the hybrids' in Hugging Face's
+    /// checkpoints.
     pub(super) fn has_norms_less_one(&self, architecture: Architecture) -> bool {
-        architecture == Architecture::Gemma3 && self.naming == Naming::HuggingFace
+        let is_family = architecture == Architecture::Gemma3 || architecture.is_hybrid();
+        is_family && self.naming == Naming::HuggingFace
     }
 
     /// Returns true if there is a tensor `name` that was not taken yet.
@@ -222,6 +224,16 @@ impl Archive {
     /// Takes the vector `name` of `len` elements as f32.
     pub fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
         Ok(self.take(name, &[len], 1, len)?.to_f32())
+    }
+
+    /// Takes the convolution `name` as f32: `[channels][taps]`.
+    pub(super) fn convolution(
+        &mut self,
+        name: &str,
+        channels: usize,
+        taps: usize,
+    ) -> Result<Vec<f32>, LoadError> {
+        Ok(self.take(name, &[channels, 1, taps], channels, taps)?.to_f32())
     }
 
     /// Sorted stored names of the tensors that were not taken.

@@ -2,7 +2,7 @@
 
 use trail_cpu_kernels::{Activation, Dtype};
 
-use super::MixtureConfig;
+use super::{DeltaNetConfig, MixtureConfig};
 
 /// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ pub enum Architecture {
     Qwen2Moe,
     /// Qwen3-MoE: Qwen3 with experts.
     Qwen3Moe,
+    /// Qwen3.5, text only: gated delta nets in most layers, a gate of attention's output in the
+    /// others, partial RoPE, norms on q and k.
+    Qwen35,
+    /// Qwen3-Next: Qwen3.5's layers with experts, and one more that all tokens share.
+    Qwen3Next,
 }
 
 impl Architecture {
@@ -49,8 +54,8 @@ impl Architecture {
 
     /// True if queries and keys are normalised before RoPE, each head alone or all together.
     pub fn has_qk_norm(self) -> bool {
-        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe};
-        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe)
+        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe, Qwen3Next, Qwen35};
+        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe | Qwen35 | Qwen3Next)
     }
 
     /// True if one norm has all query heads of a row, and one all key heads.
@@ -60,13 +65,19 @@ impl Architecture {
 
     /// True if layers have experts in place of the MLP.
     pub fn has_experts(self) -> bool {
-        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
-        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
+        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3Next};
+        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe | Qwen3Next)
     }
 
     /// True if one of the experts computes every row.
     pub fn has_shared_expert(self) -> bool {
-        self == Architecture::Qwen2Moe
+        matches!(self, Architecture::Qwen2Moe | Architecture::Qwen3Next)
+    }
+
+    /// True if some layers have gated delta nets, and the others a gate of attention's output,
+    /// whose rows are between those of q: `[num_heads][query | gate][head_dim]`.
+    pub fn is_hybrid(self) -> bool {
+        matches!(self, Architecture::Qwen35 | Architecture::Qwen3Next)
     }
 
     /// True if the outputs of attention and MLP are normalised before they are added.
@@ -173,7 +184,8 @@ pub struct RopeConfig {
 }
 
 impl RopeConfig {
-    /// Inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.
+    /// Inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token. `head_dim`: the
+    /// dimensions that are rotated.
     pub fn inverse_frequencies(&self, head_dim: usize) -> Vec<f64> {
         let half = head_dim / 2;
         let frequency = |i: usize| self.theta.powf(-(i as f64) / half as f64);
@@ -207,6 +219,8 @@ pub struct ModelConfig {
     pub intermediate_size: usize,
     /// The experts in place of the MLP, if the family has them.
     pub mixture: Option<MixtureConfig>,
+    /// The gated delta nets in place of attention, if the family has them.
+    pub delta_net: Option<DeltaNetConfig>,
     /// Number of transformer layers.
     pub num_layers: usize,
     /// Number of query heads.
@@ -215,6 +229,8 @@ pub struct ModelConfig {
     pub num_kv_heads: usize,
     /// Width of one head; even. `num_heads * head_dim` need not equal `hidden_size`.
     pub head_dim: usize,
+    /// Dimensions of a head that RoPE rotates, the first ones, even; `None`: all.
+    pub rotary_dim: Option<usize>,
     /// Rows of the embedding table.
     pub vocab_size: usize,
     /// Maximum context length, tokens.
@@ -224,7 +240,7 @@ pub struct ModelConfig {
     /// Rotary position embedding.
     pub rope: RopeConfig,
     /// Divisors of the inverse frequencies of `rope`, if the model's file has some:
-    /// `[head_dim / 2]`.
+    /// `[rotary_dim / 2]`.
     pub rope_factors: Option<Vec<f32>>,
     /// Rotary position embedding of layers with a sliding window, if it is another one.
     pub local_rope: Option<RopeConfig>,
@@ -268,16 +284,23 @@ impl ModelConfig {
         self.num_kv_heads * self.head_dim
     }
 
+    /// Dimensions of a head that RoPE rotates.
+    pub fn rotary_dim(&self) -> usize {
+        self.rotary_dim.unwrap_or(self.head_dim)
+    }
+
     /// Bytes of one token's keys and values in all layers, stored as `dtype`.
     pub fn kv_token_bytes(&self, dtype: Dtype) -> usize {
-        dtype.bytes_of(2 * self.num_layers * self.kv_size())
+        dtype.bytes_of(2 * self.kv_layers() * self.kv_size())
     }
 
     /// Bytes of keys and values, stored as `dtype`, that all layers read for a row that attends to
     /// `context` tokens: a layer with a sliding window reads no more than its window.
     pub fn kv_read_bytes(&self, context: usize, dtype: Dtype) -> usize {
+        let layers = self.windows.iter().enumerate();
+        let attend = layers.filter(|(layer, _)| self.layer_delta_net(*layer).is_none());
         let tokens: usize =
-            self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
+            attend.map(|(_, window)| window.map_or(context, |w| w.min(context))).sum();
         dtype.bytes_of(2 * tokens * self.kv_size())
     }
 
@@ -322,10 +345,10 @@ impl ModelConfig {
         }
     }
 
-    /// Rotary inverse frequencies of the global layers, scaled: `[head_dim / 2]`, in f64 radians
+    /// Rotary inverse frequencies of the global layers, scaled: `[rotary_dim / 2]`, in f64 radians
     /// per token.
     pub fn inverse_frequencies(&self) -> Vec<f64> {
-        let mut frequencies = self.rope.inverse_frequencies(self.head_dim);
+        let mut frequencies = self.rope.inverse_frequencies(self.rotary_dim());
         for (frequency, factor) in frequencies.iter_mut().zip(self.rope_factors.iter().flatten()) {
             *frequency /= f64::from(*factor);
         }
@@ -334,7 +357,7 @@ impl ModelConfig {
 
     /// The same of the local layers, if they have another RoPE.
     pub fn local_inverse_frequencies(&self) -> Option<Vec<f64>> {
-        self.local_rope.map(|rope| rope.inverse_frequencies(self.head_dim))
+        self.local_rope.map(|rope| rope.inverse_frequencies(self.rotary_dim()))
     }
 }
 

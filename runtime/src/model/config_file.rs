@@ -10,7 +10,7 @@ use super::family::Family;
 use super::fields::Fields;
 use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
-use super::{files, layer_file, mixture_file, rope_file};
+use super::{delta_net_file, files, layer_file, mixture_file, rope_file};
 
 /// Default of Gemma 3's `query_pre_attn_scalar`, as in transformers.
 const DEFAULT_QUERY_SCALAR: f64 = 256.0;
@@ -50,10 +50,12 @@ impl ModelConfig {
             hidden_size,
             intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
             mixture: mixture_file::read(&fields, architecture, num_layers)?,
+            delta_net: delta_net_file::read(&fields, architecture, num_layers)?,
             num_layers,
             num_heads,
             num_kv_heads: num_kv_heads(&fields, family, num_heads)?,
             head_dim,
+            rotary_dim: rope_file::rotary_dim(&fields, family, head_dim)?,
             vocab_size,
             max_context,
             rms_norm_eps: rms_norm_eps(&fields, family)?,

@@ -41,7 +41,7 @@ const LLAMA: Family = Family {
     window: None,
 };
 
-const FAMILIES: [Family; 12] = [
+const FAMILIES: [Family; 14] = [
     LLAMA,
     Family {
         class: "MistralForCausalLM",
@@ -127,6 +127,22 @@ const FAMILIES: [Family; 12] = [
         architecture: Architecture::Qwen2Moe,
         num_kv_heads: Some(16),
         window: Some(4096),
+        ..LLAMA
+    },
+    Family {
+        class: "Qwen3_5ForCausalLM",
+        model_type: "qwen3_5_text",
+        architecture: Architecture::Qwen35,
+        head_dim: Some(256),
+        num_kv_heads: Some(4),
+        ..LLAMA
+    },
+    Family {
+        class: "Qwen3NextForCausalLM",
+        model_type: "qwen3_next",
+        architecture: Architecture::Qwen3Next,
+        head_dim: Some(256),
+        num_kv_heads: Some(2),
         ..LLAMA
     },
     Family {

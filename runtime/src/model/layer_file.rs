@@ -33,7 +33,9 @@ pub(super) fn windows(
         | Architecture::Mistral
         | Architecture::Mixtral
         | Architecture::Olmoe
-        | Architecture::Qwen3Moe => all(&|_| true),
+        | Architecture::Qwen3Moe
+        | Architecture::Qwen35
+        | Architecture::Qwen3Next => all(&|_| true),
         _ if fields.get("layer_types").is_some() => by_types(fields, num_layers, window)?,
         Architecture::Ministral => all(&|_| true),
         Architecture::Qwen2 | Architecture::Qwen3 => {
@@ -64,7 +66,10 @@ pub(super) fn windows(
 fn window(fields: &Fields, family: &Family) -> Result<Option<usize>, LoadError> {
     let key = "sliding_window";
     let is_used = match family.architecture {
-        Architecture::Llama | Architecture::Olmoe => false,
+        Architecture::Llama
+        | Architecture::Olmoe
+        | Architecture::Qwen35
+        | Architecture::Qwen3Next => false,
         Architecture::Mistral
         | Architecture::Ministral
         | Architecture::Mixtral

@@ -7,6 +7,8 @@ use super::fields::Fields;
 
 /// Base of the frequencies of Gemma 3's local layers, as in transformers.
 const DEFAULT_LOCAL_THETA: f64 = 10_000.0;
+/// Default of the hybrids' `partial_rotary_factor`, as in transformers.
+const DEFAULT_PARTIAL: f64 = 0.25;
 /// Default of YaRN's `beta_fast`, as in transformers.
 pub(super) const DEFAULT_BETA_FAST: f64 = 32.0;
 /// Default of YaRN's `beta_slow`, as in transformers.
@@ -19,16 +21,47 @@ pub(super) fn read(
     family: &Family,
     max_context: usize,
 ) -> Result<(RopeConfig, Option<RopeConfig>), LoadError> {
-    refuse_partial(fields)?;
     if family.architecture == Architecture::Gemma3 {
         return read_by_layer_type(fields, family, max_context);
     }
-    let inner = match fields.object("rope_scaling", "rope_scaling.")? {
-        None => fields.object("rope_parameters", "rope_parameters.")?,
-        some => some,
-    };
+    let inner = inner(fields)?;
+    if !family.architecture.is_hybrid() {
+        [Some(fields), inner.as_ref()].into_iter().flatten().try_for_each(refuse_partial)?;
+    }
     let theta = ("rope_theta", family.rope_theta);
     Ok((read_one(fields, &[inner], theta, max_context)?, None))
+}
+
+/// The object of RoPE's settings, under either of its names.
+fn inner<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, LoadError> {
+    match fields.object("rope_scaling", "rope_scaling.")? {
+        None => fields.object("rope_parameters", "rope_parameters."),
+        some => Ok(some),
+    }
+}
+
+/// Reads the dimensions of a head that are rotated (hybrids): `partial_rotary_factor` of the heads'
+/// `head_dim`; `None`: all.
+pub(super) fn rotary_dim(
+    fields: &Fields,
+    family: &Family,
+    head_dim: usize,
+) -> Result<Option<usize>, LoadError> {
+    if !family.architecture.is_hybrid() {
+        return Ok(None);
+    }
+    let key = "partial_rotary_factor";
+    let of_object = match inner(fields)? {
+        None => None,
+        Some(object) => object.optional_positive(key)?,
+    };
+    let factor = of_object.or(fields.optional_positive(key)?).unwrap_or(DEFAULT_PARTIAL);
+    let rotated = (head_dim as f64 * factor) as usize;
+    if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
+        let expected = format!("a part of head_dim ({head_dim}) that is an even number");
+        return Err(fields.refuse(key, &expected, "check that this is the model's config.json"));
+    }
+    Ok((rotated < head_dim).then_some(rotated))
 }
 
 /// Reads Gemma 3's settings in their two forms: `rope_theta`, `rope_scaling` (of the global layers
@@ -47,6 +80,8 @@ fn read_by_layer_type(
         sliding = types.object(LAYER_TYPES[1], "rope_parameters.sliding_attention.")?;
     }
     let scaling = fields.object("rope_scaling", "rope_scaling.")?;
+    let objects = [scaling.as_ref(), full.as_ref(), sliding.as_ref()];
+    objects.into_iter().flatten().chain([fields]).try_for_each(refuse_partial)?;
     let theta = ("rope_theta", family.rope_theta);
     let global = read_one(fields, &[scaling, full], theta, max_context)?;
     let theta = ("rope_local_base_freq", DEFAULT_LOCAL_THETA);
@@ -68,7 +103,6 @@ fn read_one(
     let mut theta = None;
     let mut scaling = None;
     for object in objects.iter().flatten() {
-        refuse_partial(object)?;
         theta = theta.or(object.optional_positive("rope_theta")?);
         if scaling.is_none() {
             let original_context = original_context(fields, object, max_context)?;
@@ -84,7 +118,7 @@ fn read_one(
     Ok(RopeConfig { theta, scaling })
 }
 
-/// Rejects partial rotary embedding, which is not supported.
+/// Rejects partial rotary embedding, which only hybrids have.
 fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
     let key = "partial_rotary_factor";
     match fields.optional_positive(key)? {

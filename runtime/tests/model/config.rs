@@ -113,6 +113,48 @@ fn qwen_has_windows_above_the_first_layers() {
 }
 
 #[test]
+fn hybrids_have_gated_delta_nets_and_partial_rope() {
+    let read = |changes: Value| {
+        let mut all = json!({"model_type": "qwen3_5_text", "hidden_size": 32, "vocab_size": 64,
+            "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "max_position_embeddings": 128});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        ModelConfig::from_json(Path::new("config.json"), all.to_string().as_bytes())
+    };
+    let of = |changes: Value| read(changes).expect("a config");
+    let layers = |changes: Value| of(changes).delta_net.expect("gated delta nets").layers;
+    let plain = of(json!({}));
+    let net = plain.delta_net.as_ref().expect("gated delta nets");
+    assert_eq!(
+        (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps),
+        (16, 32, 128, 128, 4)
+    );
+    assert_eq!((plain.head_dim, plain.rotary_dim, plain.num_kv_heads), (256, Some(64), 4));
+    assert_eq!((plain.kv_layers(), plain.kv_layer(3)), (1, 0));
+    assert_eq!(net.layers, [0, 1, 2]);
+    assert_eq!(layers(json!({"full_attention_interval": 2})), [0, 2]);
+    let types = json!(["full_attention", "linear_attention", "full_attention", "full_attention"]);
+    assert_eq!(layers(json!({"layer_types": types})), [1]);
+    for (changes, rotated) in [
+        (json!({"partial_rotary_factor": 0.5}), Some(128)),
+        (json!({"rope_parameters": {"partial_rotary_factor": 0.125}}), Some(32)),
+        (json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}}), None),
+    ] {
+        assert_eq!(of(changes.clone()).rotary_dim, rotated, "{changes}");
+    }
+    for (changes, part) in [
+        (json!({"layer_types": vec!["linear_attention"; 4]}), "full_attention"),
+        (json!({"layer_types": vec!["sliding_attention"; 4]}), "linear_attention"),
+        (json!({"linear_num_value_heads": 24}), "linear_num_key_heads (16)"),
+        (json!({"partial_rotary_factor": 0.001}), "head_dim (256)"),
+        (json!({"linear_conv_kernel_dim": 0}), "from 1 to"),
+    ] {
+        let error = read(changes.clone()).expect_err("a refusal").to_string();
+        assert!(error.contains(part), "{changes}: {error}");
+    }
+}
+
+#[test]
 fn smollm3_has_layers_without_rope() {
     let of = |changes: Value| {
         let mut all = json!({"model_type": "smollm3", "num_hidden_layers": 8});

@@ -26,6 +26,11 @@ pub enum LogEvent {
         /// The request.
         id: RequestId,
     },
+    /// A request that lost its recurrent state began again.
+    Restart {
+        /// The request.
+        id: RequestId,
+    },
     /// The last step sampled more tokens for a request than one: draft tokens were accepted.
     Accept {
         /// The request.
@@ -138,6 +143,7 @@ impl LogEvent {
             | LogEvent::TrustPredictions(_)
             | LogEvent::BlockHash { .. }
             | LogEvent::ForgetHashes { .. }
+            | LogEvent::Restart { .. }
             | LogEvent::Accept { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),

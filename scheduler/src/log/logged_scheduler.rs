@@ -76,6 +76,12 @@ impl LoggedScheduler {
         self.scheduler.forget_hashes(idx);
     }
 
+    /// [`Scheduler::restart`].
+    pub fn restart(&mut self, idx: RequestIdx) {
+        self.log(LogEvent::Restart { id: self.scheduler.state(idx).id });
+        self.scheduler.restart(idx);
+    }
+
     /// [`Scheduler::record_block_changes`].
     pub fn record_block_changes(&mut self) {
         self.scheduler.record_block_changes();

@@ -37,6 +37,7 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
+        ("gated delta nets", config.delta_net.is_some()),
         ("experts", config.mixture.is_some()),
         ("YaRN", matches!(config.rope.scaling, RopeScaling::Yarn(_))),
         ("norms after attention and MLP", architecture.has_post_norms()),
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_the_kernels_lack_is_named() {
-        let table: [Lacking; 11] = [
+        let table: [Lacking; 12] = [
             (|config| config.head_dim = 96, "head_dim = 96"),
             (|config| config.hidden_size = 2052, "hidden_size = 2052"),
             (|config| config.intermediate_size = 12, "intermediate_size = 12"),
@@ -73,6 +74,10 @@ mod tests {
             (
                 |config| config.mixture = ModelConfig::named("qwen3-30b-a3b").unwrap().mixture,
                 "Llama with experts",
+            ),
+            (
+                |config| config.delta_net = ModelConfig::named("qwen3.5-0.8b").unwrap().delta_net,
+                "Llama with gated delta nets",
             ),
             (|config| config.attention_scale = Some(0.1), "another scale of the scores"),
             (|config| config.activation = Activation::GeluTanh, "GeGLU"),

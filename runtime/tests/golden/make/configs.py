@@ -173,6 +173,43 @@ MIXTURES = {
         "attention_bias": False,
     },
 }
+# Key heads that several value heads share, heads of another width than attention's.
+DELTA_NET = {
+    "head_dim": 16,
+    "partial_rotary_factor": 0.5,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "attention_bias": False,
+}
+HYBRIDS = {
+    "qwen3_5": SMALL
+    | DELTA_NET
+    | {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "rope_theta": 10000000.0,
+        "num_hidden_layers": 3,
+        "intermediate_size": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    },
+    "qwen3_next": SMALL
+    | DELTA_NET
+    | EXPERTS
+    | {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "rope_theta": 10000000.0,
+        "num_experts": 4,
+        "shared_expert_intermediate_size": 12,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "full_attention_interval": 2,
+    },
+}
 # Keys of BASE that the families do without, so that their defaults are tested too.
 ABSENT = {"gemma3": ["hidden_act", "tie_word_embeddings"], "smollm3": ["tie_word_embeddings"]}
 TIED_BY_DEFAULT = ["gemma3_text", "smollm3"]
