@@ -180,7 +180,9 @@ impl Reference {
             self.mlp(layer, &mut x);
             hidden.push(x.clone());
         }
-        let logits = x.iter().map(|x| self.lm_head.apply(&self.rms_norm(x, &self.norm))).collect();
+        let divide = |logit: f32| logit / self.config.logits_scaling;
+        let logits = x.iter().map(|x| self.lm_head.apply(&self.rms_norm(x, &self.norm)));
+        let logits = logits.map(|logits| logits.into_iter().map(divide).collect()).collect();
         Trace { hidden, logits }
     }
 
@@ -231,7 +233,8 @@ impl Reference {
     }
 
     /// Adds `out`, normalised if there is a `post_norm`, to the residual stream `x`: `[d]`.
-    fn add_block(&self, x: &mut [f32], out: Vec<f32>, post_norm: Option<&Vec<f32>>) {
+    fn add_block(&self, x: &mut [f32], mut out: Vec<f32>, post_norm: Option<&Vec<f32>>) {
+        out.iter_mut().for_each(|out| *out *= self.config.residual_multiplier);
         match post_norm {
             None => add(x, &out),
             Some(weight) => add(x, &self.rms_norm(&out, weight)),

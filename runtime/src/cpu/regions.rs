@@ -208,7 +208,8 @@ impl<'a> Regions<'a> {
 
     /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
     pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
-        let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
+        let ModelConfig { hidden_size: hidden, vocab_size: vocab, logits_scaling, .. } =
+            *self.config;
         let stride = Packing::stride(hidden);
         let packing = self.packing([weights]);
         let Buffers { hidden: stream, normed, wanted, .. } = &mut *self.buffers;
@@ -228,7 +229,8 @@ impl<'a> Regions<'a> {
             |row, cols, values| {
                 let first = row * vocab + cols.start;
                 // SAFETY: only this item writes these tokens' logits.
-                unsafe { logits.part(first..first + cols.len()) }.copy_from_slice(values);
+                let out = unsafe { logits.part(first..first + cols.len()) };
+                out.iter_mut().zip(values).for_each(|(out, value)| *out = value / logits_scaling);
             },
         );
     }
@@ -249,7 +251,7 @@ impl<'a> Regions<'a> {
         (weights, bias): (&Tensor, Option<&[f32]>),
         post_norm: Option<&[f32]>,
     ) {
-        let hidden = self.config.hidden_size;
+        let ModelConfig { hidden_size: hidden, residual_multiplier: factor, .. } = *self.config;
         let packing = self.packing([weights]);
         self.narrow(source, [weights]);
         self.shrink(layer, source, packing, &[projection]);
@@ -270,7 +272,9 @@ impl<'a> Regions<'a> {
                 // SAFETY: only this item writes these columns of the row.
                 let out = unsafe { out.part(first..first + cols.len()) };
                 match post_norm {
-                    None => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+                    None => {
+                        out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);
+                    }
                     Some(_) => out.copy_from_slice(values),
                 }
                 add_bias(out, bias.map(|bias| &bias[cols]));

@@ -33,6 +33,11 @@ pub enum Architecture {
     Qwen2Moe,
     /// Qwen3-MoE: Qwen3 with experts.
     Qwen3Moe,
+    /// Phi-3, Phi-3.5 mini, Phi-4, Phi-4 mini: Mistral with q, k and v in one matrix, as gate and
+    /// up, and optionally partial RoPE and LongRoPE.
+    Phi3,
+    /// Granite 3: Llama with factors of the embedding, the scores, what blocks add, and the logits.
+    Granite,
     /// Qwen3.5, text only: gated delta nets in most layers, a gate of attention's output in the
     /// others, partial RoPE, norms on q and k.
     Qwen35,
@@ -78,6 +83,16 @@ impl Architecture {
     /// whose rows are between those of q: `[num_heads][query | gate][head_dim]`.
     pub fn is_hybrid(self) -> bool {
         matches!(self, Architecture::Qwen35 | Architecture::Qwen3Next)
+    }
+
+    /// True if a file has q, k and v in one matrix, and gate and up in another.
+    pub fn has_fused_projections(self) -> bool {
+        self == Architecture::Phi3
+    }
+
+    /// True if RoPE may rotate a part of each head's dimensions.
+    pub fn has_partial_rope(self) -> bool {
+        self.is_hybrid() || self == Architecture::Phi3
     }
 
     /// True if the outputs of attention and MLP are normalised before they are added.
@@ -129,6 +144,11 @@ pub enum RopeScaling {
     },
     /// YaRN: by the turns of a frequency in the original context.
     Yarn(Yarn),
+    /// LongRoPE (arXiv 2402.13753): each frequency divided by its [`ModelConfig::rope_factors`].
+    LongRope {
+        /// Factor of queries and of keys.
+        attention_factor: f64,
+    },
 }
 
 /// YaRN's constants.
@@ -203,6 +223,7 @@ impl RopeConfig {
     pub fn attention_factor(&self) -> f64 {
         match self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            RopeScaling::LongRope { attention_factor } => attention_factor,
             _ => 1.0,
         }
     }
@@ -252,6 +273,10 @@ pub struct ModelConfig {
     pub attention_scale: Option<f32>,
     /// Factor of the token embeddings: 1 in most families.
     pub embedding_scale: f32,
+    /// Factor of what attention and MLP add to the residual stream: 1 in most families.
+    pub residual_multiplier: f32,
+    /// Divisor of the logits: 1 in most families.
+    pub logits_scaling: f32,
     /// Activation function of the MLP's gate.
     pub activation: Activation,
     /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before
@@ -364,7 +389,7 @@ impl ModelConfig {
 /// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).
 fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::None | RopeScaling::Yarn(_) => freq,
+        RopeScaling::None | RopeScaling::Yarn(_) | RopeScaling::LongRope { .. } => freq,
         RopeScaling::Linear { factor } => freq / factor,
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let wavelength = 2.0 * std::f64::consts::PI / freq;

@@ -90,6 +90,12 @@ fn load_projections(
         return Ok((projections, Some(net)));
     }
     let [q, k, v, o] = config.projections(index);
+    if config.architecture.has_fused_projections() {
+        let name = |part: &str| format!("model.layers.{index}.self_attn.{part}_proj.weight");
+        let rows = [q.0, k.0, v.0];
+        let [q, k, v] = load_mlp::fused(archive, &name("qkv"), rows, config.hidden_size)?;
+        return Ok(([q, k, v, archive.matrix(&name("o"), o.0, o.1)?], None));
+    }
     let mut matrix = |part: &str, (rows, cols)| {
         archive.matrix(&format!("model.layers.{index}.self_attn.{part}_proj.weight"), rows, cols)
     };

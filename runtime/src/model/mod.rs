@@ -40,6 +40,7 @@ pub use config::{
 };
 pub use delta_net::{DeltaNet, DeltaNetConfig};
 pub use error::LoadError;
+pub use family::families_table;
 pub use files::WeightFiles;
 pub use generation_config::GenerationConfig;
 pub use inventory::TensorInfo;

@@ -57,6 +57,8 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         rope_pairing: RopePairing::Halves,
         attention_scale: None,
         embedding_scale: 1.0,
+        residual_multiplier: 1.0,
+        logits_scaling: 1.0,
         activation: Activation::Silu,
         windows: vec![None; num_layers],
         tie_word_embeddings: false,

@@ -33,7 +33,7 @@ pub(crate) fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
 #[test]
 fn reference_agrees_with_transformers() {
     let all = Golden::all(&golden_folder());
-    assert_eq!(all.len(), 14 * 3 + 2 + 5 * 2 + 2 * 2);
+    assert_eq!(all.len(), 14 * 3 + 2 + 5 * 2 + 2 * 2 + 4 * 2);
     for golden in all {
         let model = Model::load(&golden.folder).expect("a model");
         let reference = Reference::new(&model);
@@ -64,9 +64,30 @@ const HYBRIDS: [&str; 2] = ["qwen3_5-f32", "qwen3_next-f32"];
 /// Models, the feature of their variant, and its removal.
 type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
 
-const LEFT_OUT: [LeftOut; 35] = [
-    (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
-        model.config.windows.fill(None);
+const LEFT_OUT: [LeftOut; 43] = [
+    (
+        &["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32", "phi3_short-f32"],
+        "window",
+        |model| model.config.windows.fill(None),
+    ),
+    (&["phi3-f32", "phi3_short-f32"], "partial RoPE of Phi", |model| {
+        (model.config.rotary_dim, model.config.rope_factors) = (None, None);
+    }),
+    (&["phi3-f32", "phi3_short-f32"], "factors of LongRoPE", |model| {
+        model.config.rope_factors = None;
+    }),
+    (&["phi3-f32"], "LongRoPE's factor of queries and keys", |model| {
+        model.config.rope.scaling = RopeScaling::None;
+    }),
+    (&["granite-f32"], "factor of the scores", |model| model.config.attention_scale = None),
+    (&["granite-f32"], "factor of the embedding", |model| model.config.embedding_scale = 1.0),
+    (&["granite-f32"], "factor of the blocks", |model| model.config.residual_multiplier = 1.0),
+    (&["granite-f32"], "divisor of the logits", |model| model.config.logits_scaling = 1.0),
+    (&["phi3-f32"], "order of gate and up", |model| {
+        each_layer(model, |layer| {
+            let Mlp::Dense(mlp) = &mut layer.mlp else { return };
+            std::mem::swap(&mut mlp.gate, &mut mlp.up);
+        });
     }),
     (
         &["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32", "gemma3-f32"],

@@ -2,10 +2,10 @@
 transformers computes with them in float32.
 
     python make.py ../../golden [variants; all without any]
-    python make.py --long OTHER_FOLDER [variants of mixtures and hybrids; all without any]
+    python make.py --long OTHER_FOLDER [variants of newer families; all without any]
 
-The second writes longer runs, for the test that reads the folder TRAIL_GOLDEN: each mixture and
-hybrid with 3 seeds, a mixture with 16 experts, of which two have equal scores for every token and
+The second writes longer runs, for the test that reads the folder TRAIL_GOLDEN: each mixture,
+hybrid and family with factors with 3 seeds, a mixture with 16 experts, of which two have equal scores for every token and
 one is never chosen.
 
 Each folder gets config.json, the weights, and golden.json:
@@ -27,7 +27,17 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from configs import ABSENT, BASE, FAMILIES, HYBRIDS, LLAMA, MIXTURES, TIED_BY_DEFAULT, VARIANTS
+from configs import (
+    ABSENT,
+    BASE,
+    FAMILIES,
+    HYBRIDS,
+    LLAMA,
+    MIXTURES,
+    SCALED,
+    TIED_BY_DEFAULT,
+    VARIANTS,
+)
 
 PROMPT_TOKENS = 24
 GREEDY_TOKENS = 16
@@ -62,6 +72,12 @@ def tensor_shapes(config):
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
+        if config["model_type"] == "phi3":
+            for part in ("q_proj", "k_proj", "v_proj"):
+                parts.pop(f"self_attn.{part}")
+            for part in ("gate_proj", "up_proj"):
+                parts.pop(f"mlp.{part}")
+            parts |= {"self_attn.qkv_proj": (q + 2 * kv, d), "mlp.gate_up_proj": (2 * inner, d)}
         has_norms = is_hybrid(config) and "self_attn.q_proj" in parts
         if has_norms or config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
             parts |= {"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)}
@@ -173,10 +189,12 @@ def make_long(out, wanted):
     global PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS
     PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS = 40, 200, (0, 199)
     torch.topk = stable_topk
-    for variant, changes in (MIXTURES | HYBRIDS).items():
+    for variant, changes in (MIXTURES | HYBRIDS | SCALED).items():
         config = BASE | changes | {"max_position_embeddings": 256}
         experts = [key for key in ("num_local_experts", "num_experts") if key in changes]
         config |= dict.fromkeys(experts, 16)
+        if config.get("original_max_position_embeddings") == BASE["max_position_embeddings"]:
+            config["original_max_position_embeddings"] = 256
         for seed in range(3 if not wanted or variant in wanted else 0):
             folder = out / f"{variant}-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -311,7 +329,7 @@ def save_config(folder):
 
 
 def main(out, wanted):
-    variants = VARIANTS | FAMILIES | MIXTURES | HYBRIDS
+    variants = VARIANTS | FAMILIES | MIXTURES | HYBRIDS | SCALED
     for number, variant in enumerate(variants):
         if wanted and variant not in wanted:
             continue
@@ -319,14 +337,14 @@ def main(out, wanted):
         config = BASE | variants[variant]
         config = {k: v for k, v in config.items() if k not in absent}
         for name, dtype in DTYPES.items():
-            has_no_f16 = variant in MIXTURES | HYBRIDS
+            has_no_f16 = variant in MIXTURES | HYBRIDS | SCALED
             if has_no_f16 and name == "f16" or variant == "gpt_oss" and name != "f32":
                 continue
             make(out / f"{variant}-{name}", config, lambda _: dtype, seed=number)
         if variant == "gpt_oss":
             quantized = config | {"quantization_config": {"quant_method": "mxfp4"}}
             make(out / f"{variant}-mxfp4", quantized, lambda _: torch.bfloat16, seed=number)
-        if variant in FAMILIES | MIXTURES | HYBRIDS:
+        if variant in FAMILIES | MIXTURES | HYBRIDS | SCALED:
             save_config(out / f"{variant}-f32")
     if wanted:
         return
