@@ -104,7 +104,7 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     let mut adapted = Batch::default();
-    let mut adapt = |batch: &mut Batch, at: usize| match is_hybrid {
+    let adapt = |batch: &mut Batch, at: usize| match is_hybrid {
         false => batch.adapt(&adapters[at]),
         true => batch.copy_state(StateCopy { end: 1, state: (5 + batch.segments.len()) as u32 }),
     };

@@ -24,7 +24,7 @@ fn answers_do_not_depend_on_what_else_an_engine_does() {
     let expected = expected(&model);
     let mut seen = Stats::default();
     for (at, name) in ["fcfs", "trail", "rr", "srpt"].into_iter().cycle().take(32).enumerate() {
-        let level = |bit: usize| at / 4 >> bit & 1 == 1;
+        let level = |bit: usize| (at / 4) >> bit & 1 == 1;
         let config = EngineConfig {
             kv_blocks: Some(if level(0) { 14 } else { 400 }),
             no_prefix_cache: level(1),
