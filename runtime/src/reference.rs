@@ -187,8 +187,8 @@ impl Reference {
     }
 
     /// x += O attention(rope(Q norm(x)), rope(K norm(x)), V norm(x)). `x`: `[T][d]`. In a hybrid
-    /// attention's output is multiplied by the sigmoid of a gate, whose heads Q computes after those
-    /// of the queries.
+    /// attention's output is multiplied by the sigmoid of a gate, whose heads Q computes beside
+    /// those of the queries.
     fn attention(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
         let mut gates = Vec::new();

@@ -101,8 +101,8 @@ impl Batch {
             segments: Vec::with_capacity(segments),
             block_tables: Vec::with_capacity(blocks),
             adapters: Vec::with_capacity(segments),
-            // One at the end of a block, and the draft tokens.
-            state_copies: Vec::with_capacity(2 * segments + MAX_DRAFT_TOKENS),
+            // At the ends of some blocks of a segment, and at draft tokens.
+            state_copies: Vec::with_capacity(3 * segments + MAX_DRAFT_TOKENS),
         }
     }
 

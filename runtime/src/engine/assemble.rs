@@ -234,7 +234,7 @@ impl EngineConfig {
     fn cached_blocks(&self, model: &Model, built: &BuiltBackend) -> usize {
         let block_bytes = self.kv_block_bytes(&model.config);
         match self.device {
-            _ if self.no_prefix_cache || model.config.delta_net.is_some() => 0,
+            _ if self.no_prefix_cache => 0,
             ComputeDevice::Cpu => built.kv_blocks.min(CACHED_BYTES / block_bytes).max(1),
             ComputeDevice::Cuda { .. } => built.kv_blocks,
         }
@@ -271,6 +271,7 @@ impl EngineConfig {
             token_budget: self.max_rows() as u32,
             num_blocks: built.kv_blocks as u32,
             cached_blocks: self.cached_blocks(model, built) as u32,
+            marked_blocks: model.config.delta_net.is_some(),
             max_context: model.config.max_context as u32,
             ..self.scheduler
         };

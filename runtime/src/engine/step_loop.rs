@@ -243,7 +243,7 @@ impl StepLoop {
             if let Some(adapter) = &active.request.adapter {
                 batch.adapt(adapter);
             }
-            self.recurrent.assign((row, active.id, drafts), lifecycle, batch);
+            self.recurrent.assign(row, drafts, (scheduler, lifecycle), batch);
         }
         add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);
@@ -254,6 +254,7 @@ impl StepLoop {
         add(&counters.cached_tokens, u64::from(plan.prompt_hits));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
+        self.recurrent.unmark(scheduler);
     }
 
     /// Compares the blocks that requests of the plan found by hash, on the device or on the host,

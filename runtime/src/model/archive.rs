@@ -105,7 +105,8 @@ impl Archive {
             let dtype = dtype(info.dtype).ok_or_else(|| format!("{:?}", info.dtype));
             (name, Entry { file, dtype, shape: info.shape, storage, offset, len })
         };
-        let tensors = header.tensors.into_iter().map(entry).collect();
+        let tensors = header.tensors.into_iter().map(entry);
+        let tensors = tensors.map(|(name, entry)| (text_name(&name), entry)).collect();
         let bytes = (*storage).as_ref().len();
         let (file, naming) = (file.to_path_buf(), Naming::HuggingFace);
         Ok(Archive { file, naming, quantization: None, tensors, bytes })
@@ -293,6 +294,11 @@ impl Archive {
     }
 }
 
+/// Name of a tensor as in a checkpoint without images, where the text model is not within another.
+fn text_name(name: &str) -> String {
+    name.replacen("model.language_model.", "model.", 1)
+}
+
 /// Converts a dtype to one that the backends support.
 fn dtype(stored: safetensors::Dtype) -> Option<Dtype> {
     match stored {
@@ -318,7 +324,7 @@ fn read_index(index: &Path) -> Result<HashMap<String, String>, LoadError> {
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(map.refuse(name, "the name of a file in the same folder", remedy));
         }
-        shard_of.insert(name.to_string(), shard.to_string());
+        shard_of.insert(text_name(name), shard.to_string());
     }
     Ok(shard_of)
 }

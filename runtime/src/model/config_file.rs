@@ -6,7 +6,7 @@ use trail_cpu_kernels::{Activation, SWIGLU_ALPHA, SWIGLU_LIMIT};
 
 use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
-use super::family::Family;
+use super::family::{self, Family};
 use super::fields::Fields;
 use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
@@ -30,7 +30,7 @@ impl ModelConfig {
 
     /// Reads the content of a `config.json`; `file` is its name for messages.
     pub fn from_json(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
-        let fields = Fields::parse(file, bytes)?;
+        let fields = family::text_settings(Fields::parse(file, bytes)?)?;
         let family = Family::of(&fields)?;
         let architecture = family.architecture;
         refuse_unsupported(&fields, architecture)?;

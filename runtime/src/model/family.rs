@@ -231,6 +231,15 @@ impl Family {
     }
 }
 
+/// The settings of the text model of a Qwen3.5 with images, whose file has them within; those of
+/// other models as they are.
+pub(super) fn text_settings(fields: Fields<'_>) -> Result<Fields<'_>, LoadError> {
+    match fields.text("model_type")? {
+        Some("qwen3_5") => fields.merged("text_config", &["architectures"]),
+        _ => Ok(fields),
+    }
+}
+
 const REMEDY: &str = "choose a model of one of these families";
 
 /// Reads the family that `architectures` names.

@@ -145,6 +145,9 @@ fn original_context(outer: &Fields, inner: &Fields, max_context: usize) -> Resul
     Ok(original.unwrap_or(max_context as f64))
 }
 
+/// Keys of plain RoPE.
+const UNSCALED: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
+
 /// Reads the frequency scaling of a model trained with `original_context` tokens.
 fn read_scaling(
     fields: &Fields,
@@ -155,7 +158,7 @@ fn read_scaling(
     match fields.text(key)? {
         Some("default") => Ok(RopeScaling::None),
         // Without a kind there is no scaling, unless other keys show that one was intended.
-        None if fields.keys().all(|key| key == "rope_theta" || fields.get(key).is_none()) => {
+        None if fields.keys().all(|key| UNSCALED.contains(&key) || fields.get(key).is_none()) => {
             Ok(RopeScaling::None)
         }
         Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),

@@ -8,8 +8,9 @@ use super::{
 /// A name and the configuration that it names.
 type Shape = (&'static str, fn() -> ModelConfig);
 
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 11] = [
     ("tiny", tiny),
+    ("tiny-hybrid", tiny_hybrid),
     ("demo", demo),
     ("llama3.2-1b", llama3_2_1b),
     ("llama3-8b", llama3_8b),
@@ -245,6 +246,26 @@ fn tiny() -> ModelConfig {
         vocab_size: 256,
         max_context: 512,
         ..small(2, 16)
+    }
+}
+
+/// Gated delta nets around a layer with attention.
+fn tiny_hybrid() -> ModelConfig {
+    let delta_net = DeltaNetConfig {
+        layers: vec![0, 2],
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 8,
+        value_dim: 16,
+        taps: 4,
+    };
+    ModelConfig {
+        architecture: Architecture::Qwen35,
+        delta_net: Some(delta_net),
+        num_layers: 3,
+        rotary_dim: Some(8),
+        windows: vec![None; 3],
+        ..tiny()
     }
 }
 

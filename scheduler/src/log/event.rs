@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::BlockHash;
+use crate::blocks::{BlockHash, BlockId};
 use crate::decision::Decision;
 use crate::prefill_limit::PrefillLimit;
 use crate::request::{NewRequest, RequestId};
@@ -30,6 +30,13 @@ pub enum LogEvent {
     Restart {
         /// The request.
         id: RequestId,
+    },
+    /// A block known by hash was marked, or its mark was taken back.
+    Resumable {
+        /// The block.
+        block: BlockId,
+        /// True if it was marked.
+        is_resumable: bool,
     },
     /// The last step sampled more tokens for a request than one: draft tokens were accepted.
     Accept {
@@ -144,6 +151,7 @@ impl LogEvent {
             | LogEvent::BlockHash { .. }
             | LogEvent::ForgetHashes { .. }
             | LogEvent::Restart { .. }
+            | LogEvent::Resumable { .. }
             | LogEvent::Accept { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),

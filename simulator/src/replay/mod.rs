@@ -97,6 +97,12 @@ impl Replayer {
                 let idx = self.in_plan(id)?;
                 self.scheduler.restart(idx);
             }
+            LogEvent::Resumable { block, is_resumable } => {
+                if block >= self.scheduler.config().num_blocks {
+                    return Err(format!("there is no block {block}"));
+                }
+                self.scheduler.set_resumable(block, is_resumable);
+            }
             LogEvent::Accept { id, tokens } => {
                 let idx = self.live(id)?;
                 self.check_accept(idx, tokens)?;

@@ -1,34 +1,14 @@
 //! Hybrids: answers are those of each request alone, whatever becomes of recurrent states.
 
-use super::prefix::{Answer, converse, large};
+use super::prefix::{Answer, collect, converse, large};
 use super::speculation::assert_equal;
 use super::*;
 use crate::backend::{Backend, DraftModel, Sampled, Scored, Step};
 use crate::cpu::CpuBackend;
 use crate::engine::{Fault, Speculate, Stats};
-use crate::model::{DeltaNetConfig, ModelConfig};
 
-/// Gated delta nets in the first and the last of three layers.
 fn hybrid() -> Arc<Model> {
-    let config = ModelConfig::named("qwen3.5-0.8b").expect("a known shape");
-    let tiny = ModelConfig::named("tiny").expect("a known shape");
-    let delta_net = DeltaNetConfig {
-        layers: vec![0, 2],
-        key_heads: 2,
-        value_heads: 4,
-        key_dim: 8,
-        value_dim: 16,
-        taps: 4,
-    };
-    let config = ModelConfig {
-        architecture: config.architecture,
-        delta_net: Some(delta_net),
-        num_layers: 3,
-        rotary_dim: Some(8),
-        windows: vec![None; 3],
-        ..tiny
-    };
-    Arc::new(Model::random_of(config, Dtype::Bf16, 8).expect("a small model"))
+    Arc::new(Model::random("tiny-hybrid", Dtype::Bf16, 8).expect("a known shape"))
 }
 
 /// Each request alone, token by token.
@@ -44,7 +24,7 @@ fn answers_do_not_depend_on_what_else_an_engine_does() {
     let expected = expected(&model);
     let mut seen = Stats::default();
     for (at, name) in ["fcfs", "trail", "rr", "srpt"].into_iter().cycle().take(32).enumerate() {
-        let level = |bit: usize| at / 4 >> bit & 1 == 1;
+        let level = |bit: usize| (at / 4) >> bit & 1 == 1;
         let config = EngineConfig {
             kv_blocks: Some(if level(0) { 14 } else { 400 }),
             no_prefix_cache: level(1),
@@ -63,7 +43,8 @@ fn answers_do_not_depend_on_what_else_an_engine_does() {
         seen.evictions += stats.evictions;
         seen.accepted_tokens += stats.accepted_tokens;
     }
-    assert!(seen.evictions > 0 && seen.accepted_tokens > 0, "{seen:?}");
+    let counts = [seen.evictions, seen.accepted_tokens, seen.cached_tokens];
+    assert!(!counts.contains(&0), "evictions, accepted and cached tokens: {counts:?}");
 }
 
 /// A smaller model may propose the tokens of a hybrid.
@@ -77,6 +58,34 @@ fn a_draft_model_proposes_tokens_of_a_hybrid() {
     assert_equal(converse(&engine, 6), &expected, "a draft model");
     let stats = engine.stats();
     assert!(stats.accepted_tokens < stats.draft_tokens, "{stats:?}");
+}
+
+/// Tokens of the prefix cache that answers to `prompts` begin with, and the last answer.
+fn cached(engine: &Engine, prompts: &[&[u32]]) -> (Vec<u32>, Vec<u32>) {
+    let ask = |prompt: &&[u32]| {
+        let mut request = Request { ignore_eos: true, ..Request::new(prompt.to_vec(), 20) };
+        request.sampling.temperature = 0.0;
+        collect(&engine.submit(request).unwrap())
+    };
+    let mut answers: Vec<Answer> = prompts.iter().map(ask).collect();
+    let cached = answers.iter().map(|answer| answer.cached_tokens).collect();
+    (cached, answers.pop().expect("a prompt").tokens)
+}
+
+/// Snapshots are where requests begin alike: at the last blocks of prompts and answers, and from
+/// the second request on where its prompt leaves that of another.
+#[test]
+fn requests_begin_with_a_turn_before_or_with_what_two_others_had() {
+    let engine = engine(&hybrid(), large(PolicyKind::Fcfs));
+    let prompt = |own: u32| (0..40).chain((0..20).map(|at| 50 + own + at)).collect::<Vec<u32>>();
+    let [first, second, third] = [1, 2, 3].map(prompt);
+    let (hits, _) = cached(&engine, &[&first, &second, &third]);
+    assert_eq!(hits, [0, 0, 32]);
+    let (hits, answer) = cached(&engine, &[&first]);
+    assert_eq!(hits, [48], "the last block before its last token");
+    // 79 tokens have states.
+    let turn = [&first[..], &answer, &[7; 5]].concat();
+    assert_eq!(cached(&engine, &[&turn]).0, [64]);
 }
 
 /// A CPU backend with fewer recurrent states than it has.
