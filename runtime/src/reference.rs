@@ -5,12 +5,14 @@
 //! as f32 and sums in f64. Notation: d is the residual width, h the head dimension, T the number of
 //! tokens.
 
+mod delta_net;
 mod matrix;
 
 use crate::model::{
     Activation, Adapter, GatedMlp, LayerRope, LayerWeights, Mlp, MlpBias, Model, ModelConfig,
     PostNorms, Projection, QkNorm, QkvBias, RopePairing, SWIGLU_ALPHA, SWIGLU_LIMIT,
 };
+use delta_net::DeltaNet;
 use matrix::{Matrix, dot};
 
 /// A model with its weights converted to f32.
@@ -48,6 +50,8 @@ struct Layer {
     k: Matrix,
     v: Matrix,
     o: Matrix,
+    /// In place of attention.
+    delta_net: Option<DeltaNet>,
     mlp_norm: Vec<f32>,
     mlp: Experts,
 }
@@ -109,6 +113,7 @@ impl Layer {
             k: Matrix::new(&weights.k),
             v: Matrix::new(&weights.v),
             o: Matrix::new(&weights.o),
+            delta_net: DeltaNet::of_layer(config, index, weights),
             mlp_norm: weights.mlp_norm.clone(),
             mlp: Experts::new(&weights.mlp),
         }
@@ -168,21 +173,34 @@ impl Reference {
         let mut x: Vec<Vec<f32>> = tokens.iter().map(embed).collect();
         let mut hidden = Vec::new();
         for layer in &self.layers {
-            self.attention(layer, &mut x);
+            match &layer.delta_net {
+                None => self.attention(layer, &mut x),
+                Some(net) => self.delta_net(layer, net, &mut x),
+            }
             self.mlp(layer, &mut x);
             hidden.push(x.clone());
         }
-        let logits = x.iter().map(|x| self.lm_head.apply(&self.rms_norm(x, &self.norm))).collect();
+        let divide = |logit: f32| logit / self.config.logits_scaling;
+        let logits = x.iter().map(|x| self.lm_head.apply(&self.rms_norm(x, &self.norm)));
+        let logits = logits.map(|logits| logits.into_iter().map(divide).collect()).collect();
         Trace { hidden, logits }
     }
 
-    /// x += O attention(rope(Q norm(x)), rope(K norm(x)), V norm(x)). `x`: `[T][d]`.
+    /// x += O attention(rope(Q norm(x)), rope(K norm(x)), V norm(x)). `x`: `[T][d]`. In a hybrid
+    /// attention's output is multiplied by the sigmoid of a gate, whose heads Q computes beside
+    /// those of the queries.
     fn attention(&self, layer: &Layer, x: &mut [Vec<f32>]) {
         let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gates = Vec::new();
         for (position, x) in x.iter().enumerate() {
             let normed = self.rms_norm(x, &layer.attention_norm);
             let projections = [&layer.q, &layer.k, &layer.v].map(|matrix| matrix.apply(&normed));
             let [mut q_row, mut k_row, mut v_row] = projections;
+            if self.config.architecture.is_hybrid() {
+                let gate;
+                (q_row, gate) = self.split_heads(&q_row);
+                gates.push(gate);
+            }
             if let Some(bias) = &layer.qkv_bias {
                 add(&mut q_row, &bias.q);
                 add(&mut k_row, &bias.k);
@@ -204,14 +222,19 @@ impl Reference {
             // A token attends to itself and the tokens before it, at most `window` tokens in all.
             let first = layer.window.map_or(0, |window| (position + 1).saturating_sub(window));
             let (k, v) = (&k[first..=position], &v[first..=position]);
-            let mut out = layer.o.apply(&self.attend(&q[position], k, v, layer.sinks.as_deref()));
+            let mut attended = self.attend(&q[position], k, v, layer.sinks.as_deref());
+            for (out, gate) in attended.iter_mut().zip(gates.get(position).into_iter().flatten()) {
+                *out *= sigmoid(*gate);
+            }
+            let mut out = layer.o.apply(&attended);
             layer.o_bias.iter().for_each(|bias| add(&mut out, bias));
             self.add_block(x, out, layer.post_norms.as_ref().map(|norms| &norms.attention));
         }
     }
 
     /// Adds `out`, normalised if there is a `post_norm`, to the residual stream `x`: `[d]`.
-    fn add_block(&self, x: &mut [f32], out: Vec<f32>, post_norm: Option<&Vec<f32>>) {
+    fn add_block(&self, x: &mut [f32], mut out: Vec<f32>, post_norm: Option<&Vec<f32>>) {
+        out.iter_mut().for_each(|out| *out *= self.config.residual_multiplier);
         match post_norm {
             None => add(x, &out),
             Some(weight) => add(x, &self.rms_norm(&out, weight)),
@@ -280,8 +303,7 @@ impl Reference {
             false => (0..experts.len()).map(|expert| exp(&expert)).sum(),
         };
         let chosen = order.iter().map(|expert| (*expert, (exp(expert) / sum) as f32));
-        let sigmoid = |&score: &f32| (1.0 / (1.0 + f64::from(-score).exp())) as f32;
-        chosen.chain(shared.iter().map(|score| (experts.len(), sigmoid(score)))).collect()
+        chosen.chain(shared.iter().map(|&score| (experts.len(), sigmoid(score)))).collect()
     }
 
     /// Down(activation(Gate x) * Up x): `[d] -> [d]`.
@@ -315,9 +337,9 @@ impl Reference {
         x.chunks_exact(weight.len()).flat_map(|head| self.rms_norm(head, weight)).collect()
     }
 
-    /// Rotates each head of `x` (`[any heads * h]`) by its position times the frequencies of `rope`
-    /// (`[h/2]`), and multiplies it by the factor.
-    /// Pair i of a head is elements i and i + h/2 in the layout of Hugging Face's checkpoints, 2i
+    /// Rotates the first r dimensions of each head of `x` (`[any heads * h]`), mostly all, by its
+    /// position times the frequencies of `rope` (`[r/2]`), and multiplies them by the factor.
+    /// Pair i of a head is elements i and i + r/2 in the layout of Hugging Face's checkpoints, 2i
     /// and 2i + 1 in that of GGUF files of Llama.
     fn rotate(
         &self,
@@ -325,8 +347,8 @@ impl Reference {
         position: usize,
         (frequencies, factor): &(Vec<f64>, f64),
     ) -> Vec<f32> {
-        let half = self.config.head_dim / 2;
-        for head in x.chunks_exact_mut(2 * half) {
+        let half = self.config.rotary_dim() / 2;
+        for head in x.chunks_exact_mut(self.config.head_dim) {
             for (i, frequency) in frequencies.iter().enumerate() {
                 let (low, high) = match self.config.rope_pairing {
                     RopePairing::Halves => (i, i + half),
@@ -346,6 +368,10 @@ fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
     }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    (1.0 / (1.0 + f64::from(-x).exp())) as f32
 }
 
 fn silu(x: f32) -> f32 {

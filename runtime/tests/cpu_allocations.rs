@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trail_counting_allocator::of_process;
-use trail_runtime::backend::{BLOCK_TOKENS, Batch};
+use trail_runtime::backend::{BLOCK_TOKENS, Batch, StateCopy};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::{
     Adapter, Dtype, MixtureConfig, Model, ModelConfig, Projection, QkvBias,
@@ -36,7 +36,8 @@ fn forward_allocates_nothing() {
     };
     let quantized =
         [Dtype::Q4_1, Dtype::Q6K].map(|dtype| Model::random_of(blocks.clone(), dtype, 3).unwrap());
-    for model in [llama, family].into_iter().chain(quantized).chain(mixtures()) {
+    let hybrid = Model::random("tiny-hybrid", Dtype::Bf16, 5).unwrap();
+    for model in [llama, family, hybrid].into_iter().chain(quantized).chain(mixtures()) {
         let model = Arc::new(model);
         for compute in [Compute::Exact, Compute::Fast] {
             check(model.clone(), compute);
@@ -89,6 +90,8 @@ fn check(model: Arc<Model>, compute: Compute) {
     let adapters = [(3, Dtype::F32), (256, Dtype::Bf16)].map(|(rank, dtype)| {
         Arc::new(Adapter::random(&model.config, &Projection::ALL, rank, dtype, 1))
     });
+    // A hybrid has none; its states are copied instead.
+    let is_hybrid = model.config.delta_net.is_some();
     let mut backend = CpuForward::new(model, options).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let blocks: Vec<u32> = (0..(segments * blocks_each) as u32).collect();
@@ -101,13 +104,17 @@ fn check(model: Arc<Model>, compute: Compute) {
     mixed.push(2, 0, &[9], tables[2], true);
     mixed.push(3, 0, &[9], tables[3], true);
     let mut adapted = Batch::default();
+    let adapt = |batch: &mut Batch, at: usize| match is_hybrid {
+        false => batch.adapt(&adapters[at]),
+        true => batch.copy_state(StateCopy { end: 1, state: (5 + batch.segments.len()) as u32 }),
+    };
     adapted.push(0, 100, &[7], tables[0], true);
     adapted.push(1, 0, &tokens[..60], tables[1], false);
-    adapted.adapt(&adapters[0]);
+    adapt(&mut adapted, 0);
     adapted.push(2, 0, &tokens[..30], tables[2], true);
-    adapted.adapt(&adapters[1]);
+    adapt(&mut adapted, 1);
     adapted.push(3, 0, &[9], tables[3], true);
-    adapted.adapt(&adapters[0]);
+    adapt(&mut adapted, 0);
     let mut passes = || {
         let before = of_process();
         for _ in 0..20 {

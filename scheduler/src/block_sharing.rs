@@ -1,6 +1,6 @@
 //! Hashes of the requests' blocks, by which requests that begin alike share them.
 
-use crate::blocks::{BlockChange, BlockHash};
+use crate::blocks::{BlockChange, BlockHash, BlockId};
 use crate::limits::BLOCK_TOKENS;
 use crate::request::{Phase, RequestIdx};
 use crate::scheduler::Scheduler;
@@ -14,8 +14,10 @@ impl Scheduler {
     pub fn push_block_hash(&mut self, idx: RequestIdx, hash: BlockHash) {
         let Some(block) = self.hashes.push(idx, hash) else { return };
         let request = &mut self.requests[idx];
-        let goes_on =
-            request.cached_tokens == block * BLOCK_TOKENS && block < request.max_cached_blocks();
+        // How far it will be able to begin with them is not known before its turn.
+        let goes_on = !self.config.marked_blocks
+            && request.cached_tokens == block * BLOCK_TOKENS
+            && block < request.max_cached_blocks();
         if request.phase == Phase::Waiting && !request.started && goes_on && self.blocks.knows(hash)
         {
             request.cached_tokens += BLOCK_TOKENS;
@@ -29,6 +31,12 @@ impl Scheduler {
     /// again.
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
         self.hashes.clear(idx);
+        self.restart(idx);
+    }
+
+    /// Lets a request of the last plan begin again, as if it had been evicted: for a caller that no
+    /// longer has what it needs besides KV blocks. See [`Scheduler::forget_hashes`].
+    pub fn restart(&mut self, idx: RequestIdx) {
         self.running.retain(|ranked| ranked.idx != idx);
         self.plan.swap_in.retain(|&other| other != idx);
         self.swap_state.end_in(idx);
@@ -38,6 +46,28 @@ impl Scheduler {
         (request.planned, request.computed, request.cached_tokens) = (false, 0, 0);
         self.policy.on_preempted(&self.requests[idx]);
         self.waiting.insert(idx, self.key(idx));
+    }
+
+    /// Leading blocks of the request that are known by hash, those that it computed among them.
+    pub fn known_blocks(&self, idx: RequestIdx) -> u32 {
+        self.blocks.known(self.hashes.first(idx, u32::MAX))
+    }
+
+    /// The block that is known by the hash of the request's block `block`, its own or another's.
+    pub fn known_block(&self, idx: RequestIdx, block: u32) -> Option<BlockId> {
+        self.blocks.block_of(self.hashes.at(idx, block)?.0)
+    }
+
+    /// Marks a block that is known by hash, so that requests may begin after it, or takes the mark
+    /// back. A block that is forgotten has no mark. No effect without
+    /// [`crate::SchedulerConfig::marked_blocks`].
+    pub fn set_resumable(&mut self, block: BlockId, is_resumable: bool) {
+        self.blocks.set_resumable(block, is_resumable);
+    }
+
+    /// True if `block` is marked.
+    pub fn is_resumable(&self, block: BlockId) -> bool {
+        self.blocks.is_resumable(block)
     }
 
     /// Records from now on which blocks of the device are found by hash, for

@@ -37,6 +37,8 @@ pub(crate) struct Blocks {
     stride: usize,
     total: u32,
     hashes: Option<HashIndex>,
+    /// Hashed blocks after which a request may begin `[block]`; `None`: all.
+    resumable: Option<Vec<bool>>,
 }
 
 impl Blocks {
@@ -59,7 +61,13 @@ impl Blocks {
             stride,
             total: num_blocks,
             hashes: (max_cached > 0).then(|| HashIndex::new(num_blocks, max_requests)),
+            resumable: None,
         }
+    }
+
+    /// The same, where a request begins only after marked blocks.
+    pub(crate) fn with_marked_only(self) -> Blocks {
+        Blocks { resumable: Some(vec![false; self.total as usize]), ..self }
     }
 
     /// Blocks without a holder, those with a hash included.
@@ -95,6 +103,7 @@ impl Blocks {
         let block = self.cached.front().expect("as many blocks are free");
         self.cached.remove(block);
         self.hashes.as_mut().expect("a cached block has a hash").forget(block);
+        self.set_resumable(block, false);
         block
     }
 
@@ -191,9 +200,36 @@ impl Blocks {
     }
 
     /// Of the blocks of a sequence with these hashes, those from the first on that are known.
-    pub(crate) fn find(&self, hashes: &[u128]) -> u32 {
+    pub(crate) fn known(&self, hashes: &[u128]) -> u32 {
         let Some(index) = &self.hashes else { return 0 };
         hashes.iter().take_while(|&&hash| index.find(hash).is_some()).count() as u32
+    }
+
+    /// The same, up to the last one after which a request may begin.
+    pub(crate) fn find(&self, hashes: &[u128]) -> u32 {
+        let known = self.known(hashes);
+        let Some(resumable) = &self.resumable else { return known };
+        let is_marked = |&hash: &u128| self.block_of(hash).is_some_and(|at| resumable[at as usize]);
+        let last = hashes[..known as usize].iter().rposition(is_marked);
+        last.map_or(0, |last| last as u32 + 1)
+    }
+
+    /// The block of `hash`.
+    pub(crate) fn block_of(&self, hash: u128) -> Option<BlockId> {
+        self.hashes.as_ref().and_then(|index| index.find(hash))
+    }
+
+    /// True if `block` has a hash and is marked.
+    pub(crate) fn is_resumable(&self, block: BlockId) -> bool {
+        self.resumable.as_ref().is_some_and(|resumable| resumable[block as usize])
+    }
+
+    /// Marks `block`, if it has a hash, or takes the mark back.
+    pub(crate) fn set_resumable(&mut self, block: BlockId, is_resumable: bool) {
+        let has_hash = self.hashes.as_ref().is_some_and(|hashes| hashes.has(block));
+        if let Some(resumable) = &mut self.resumable {
+            resumable[block as usize] = is_resumable && has_hash;
+        }
     }
 
     /// Appends the blocks of these hashes, which [`Blocks::find`] counted, to the request's empty

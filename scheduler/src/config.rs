@@ -58,6 +58,10 @@ pub struct SchedulerConfig {
     /// ([`crate::Scheduler::push_block_hash`]). 0: blocks have no hashes, and none is shared.
     #[serde(default)]
     pub cached_blocks: u32,
+    /// True if a request begins with blocks found by hash only as far as one that its caller marked
+    /// ([`crate::Scheduler::set_resumable`]): KV is not all that a request keeps of its tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub marked_blocks: bool,
     /// Share of a minute's tokens above which recomputed ones brake evictions: only the first
     /// request in the order may evict then. In (0, 1]; 1: no brake.
     #[serde(default = "no_brake")]
@@ -100,6 +104,7 @@ impl Default for SchedulerConfig {
             reclaim_steps: 8,
             reserve: Reserve::None,
             cached_blocks: 0,
+            marked_blocks: false,
             max_recompute: no_brake(),
             refresh_tokens: 1,
         }

@@ -60,10 +60,11 @@ impl Scheduler {
         let hashed = if config.cached_blocks > 0 { blocks_for(config.max_context) } else { 0 };
         let on_host = if config.cached_blocks > 0 { config.host_blocks } else { 0 };
         let host = blocks(config.host_blocks, on_host);
+        let device = blocks(config.num_blocks, config.cached_blocks);
         Ok(Scheduler {
             policy,
             requests: Requests::new(config.max_requests),
-            blocks: blocks(config.num_blocks, config.cached_blocks),
+            blocks: if config.marked_blocks { device.with_marked_only() } else { device },
             hashes: RequestHashes::new(config.max_requests, hashed.min(config.num_blocks)),
             running: Vec::with_capacity(max_running),
             chosen: Vec::with_capacity(max_running),

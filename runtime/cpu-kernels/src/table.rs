@@ -11,7 +11,7 @@ use trail_platform::simd::{Portable, Simd};
 use super::product::{Block, Loops, WideTile};
 use super::stored::{Stored, TILE_COLS, Widen};
 use super::tile::Columns;
-use super::{Attention, Expand, Packing, Product};
+use super::{Attention, DeltaRule, Expand, Packing, Product};
 
 /// Kernels of one instruction set. A value of this type proves that the CPU has it.
 pub struct Kernels {
@@ -27,6 +27,7 @@ pub struct Kernels {
     geglu: unsafe fn(&mut [f32], &[f32]),
     swiglu_oai: unsafe fn(&mut [f32], &[f32]),
     attention: unsafe fn(Attention<'_>),
+    delta_rule: unsafe fn(DeltaRule<'_>),
 }
 
 /// Compiles the kernels for one instruction set: `$V`'s code with `$features` enabled.
@@ -107,6 +108,11 @@ macro_rules! kernels {
                 unsafe { operands.run::<$V>() }
             }
 
+            $(#[target_feature(enable = $features)])?
+            unsafe fn delta_rule(operands: DeltaRule<'_>) {
+                operands.run();
+            }
+
             Kernels {
                 isa: $isa,
                 lanes: <$V>::LANES,
@@ -118,6 +124,7 @@ macro_rules! kernels {
                 geglu,
                 swiglu_oai,
                 attention,
+                delta_rule,
             }
         };
     };
@@ -186,5 +193,11 @@ impl Kernels {
     pub fn attention(&self, operands: Attention<'_>) {
         // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
         unsafe { (self.attention)(operands) }
+    }
+
+    /// See [`DeltaRule`].
+    pub fn delta_rule(&self, operands: DeltaRule<'_>) {
+        // SAFETY: a `Kernels` exists only for instructions that the CPU has: see `select`.
+        unsafe { (self.delta_rule)(operands) }
     }
 }

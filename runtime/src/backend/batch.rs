@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::{SegmentState, StateCopy};
 use crate::model::Adapter;
 
 /// Tokens per KV block: the scheduler's block accounting and every kernel agree on it.
@@ -18,6 +19,9 @@ pub const PENDING: u32 = u32::MAX;
 
 /// Most draft tokens of a batch. Those of one segment share the KV block of its first row.
 pub const MAX_DRAFT_TOKENS: usize = 2 * BLOCK_TOKENS;
+
+/// Most draft tokens of a batch where each has a copy of a recurrent state.
+pub const MAX_STATE_DRAFTS: usize = BLOCK_TOKENS;
 
 /// Consecutive new tokens of one request: a prefill chunk, or a decode token with the tokens that
 /// are proposed to come after it.
@@ -52,6 +56,8 @@ pub struct Segment {
     /// Index of the request's adapter in [`Batch::adapters`]; `None`: the model as it is. Only
     /// where [`super::Backend::takes_adapters`].
     pub adapter: Option<u32>,
+    /// Its recurrent states.
+    pub state: SegmentState,
 }
 
 impl Segment {
@@ -81,6 +87,8 @@ pub struct Batch {
     pub block_tables: Vec<u32>,
     /// The adapters of the segments, each once.
     pub adapters: Vec<Arc<Adapter>>,
+    /// Copies of recurrent states of all segments, concatenated.
+    pub state_copies: Vec<StateCopy>,
 }
 
 impl Batch {
@@ -93,6 +101,8 @@ impl Batch {
             segments: Vec::with_capacity(segments),
             block_tables: Vec::with_capacity(blocks),
             adapters: Vec::with_capacity(segments),
+            // At the ends of some blocks of a segment, and at draft tokens.
+            state_copies: Vec::with_capacity(3 * segments + MAX_DRAFT_TOKENS),
         }
     }
 
@@ -103,10 +113,12 @@ impl Batch {
         self.segments.clear();
         self.block_tables.clear();
         self.adapters.clear();
+        self.state_copies.clear();
     }
 
     /// Appends `tokens` of the request with index `request`, starting at position `start`.
-    /// `blocks` must cover positions `0..start + tokens.len()`.
+    /// `blocks` must cover positions `0..start + tokens.len()`. Its recurrent state has the
+    /// request's index, unless [`Batch::keep_state`] names others.
     pub fn push(&mut self, request: u32, start: u32, tokens: &[u32], blocks: &[u32], logits: bool) {
         debug_assert!(!tokens.is_empty());
         debug_assert!(blocks.len() * BLOCK_TOKENS >= start as usize + tokens.len());
@@ -123,6 +135,12 @@ impl Batch {
             first_scored: start,
             scored: 0,
             adapter: None,
+            state: SegmentState {
+                before: (start > 0).then_some(request),
+                after: request,
+                first_copy: self.state_copies.len() as u32,
+                copies: 0,
+            },
         });
         self.tokens.extend_from_slice(tokens);
         self.positions.extend(start..start + tokens.len() as u32);
@@ -142,6 +160,26 @@ impl Batch {
             self.adapters.len() - 1
         });
         self.segments.last_mut().expect("a segment was appended").adapter = Some(index as u32);
+    }
+
+    /// Names the recurrent states of the segment that was appended last: before its tokens, and
+    /// after them.
+    pub fn keep_state(&mut self, before: Option<u32>, after: u32) {
+        let state = &mut self.segments.last_mut().expect("a segment was appended").state;
+        (state.before, state.after) = (before, after);
+    }
+
+    /// Copies the recurrent state of the segment that was appended last. Copies are appended in
+    /// order of their tokens.
+    pub fn copy_state(&mut self, copy: StateCopy) {
+        self.state_copies.push(copy);
+        self.segments.last_mut().expect("a segment was appended").state.copies += 1;
+    }
+
+    /// The copies of the recurrent state of `segment`.
+    pub fn copies(&self, segment: &Segment) -> &[StateCopy] {
+        let first = segment.state.first_copy as usize;
+        &self.state_copies[first..first + segment.state.copies as usize]
     }
 
     /// Scores the tokens after `positions` of the segment that was appended last, which has them.

@@ -140,6 +140,7 @@ fn add(sum: &mut [f32], row: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::SegmentState;
     use trail_platform::rng::Rng;
 
     const WIDTH: usize = 3;
@@ -159,6 +160,7 @@ mod tests {
             first_scored: start,
             scored: 0,
             adapter: None,
+            state: SegmentState::default(),
         }
     }
 

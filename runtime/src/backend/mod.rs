@@ -12,6 +12,7 @@ mod block_sums;
 mod draft;
 mod fault;
 mod progress;
+mod recurrent;
 mod sampled_token;
 mod sampling_params;
 mod step;
@@ -20,10 +21,11 @@ mod tap_stage;
 mod transfers;
 
 pub use allowed::{Allowed, AllowedTokens, TokenMask};
-pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, PENDING, Segment};
+pub use batch::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, MAX_STATE_DRAFTS, PENDING, Segment};
 pub use draft::DraftModel;
 pub use fault::Fault;
 pub use progress::Progress;
+pub use recurrent::{SegmentState, StateCopy};
 pub use sampled_token::{
     MAX_TOP_LOGPROBS, NonFiniteLogits, Sampled, SampledToken, Scored, ScoredToken,
 };
@@ -76,6 +78,11 @@ pub trait Backend: Send {
     /// True if segments may have adapters ([`Segment::adapter`]).
     fn takes_adapters(&self) -> bool {
         false
+    }
+
+    /// Recurrent states in its pool ([`SegmentState`]); 0 for a model without gated delta nets.
+    fn num_states(&self) -> usize {
+        0
     }
 
     /// The draft model; `None` where there is none. Needs [`Backend::takes_drafts`].

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use crate::backend::Batch;
-use crate::model::{LayerWeights, ModelConfig};
+use crate::model::{DeltaNet, LayerWeights, ModelConfig, Tensor};
 
-use super::buffers::{AttentionRows, Buffers, Split};
+use super::buffers::{AttentionRows, Buffers, Split, WorkerScratch};
+use super::delta_net::{KeyHead, input_len};
 use super::kv::KvShape;
 use super::linear::assist;
 use super::options::ITEMS_PER_THREAD;
@@ -19,7 +20,7 @@ impl Regions<'_> {
     pub(super) fn attend(&mut self, layer: usize, weights: &LayerWeights) {
         let packing = self.packing([&weights.o]);
         let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { queries, attended, tasks, splits, partials, .. } = &mut *self.buffers;
+        let Buffers { queries, attended, tasks, splits, partials, delta, .. } = &mut *self.buffers;
         packing.clear_padding(attended, self.batch.rows(), self.config.q_size());
         let heads = Heads {
             config: self.config,
@@ -31,6 +32,7 @@ impl Regions<'_> {
             layer,
             packing,
             attended: SharedMut::new(attended),
+            gates: self.config.architecture.is_hybrid().then_some(&*delta.gates),
             sinks: weights.sinks.as_deref(),
         };
         let (tasks, num_workers) = (&*tasks, self.pool.num_workers());
@@ -70,6 +72,52 @@ impl Regions<'_> {
             unsafe { heads.put(scratch, task, kv_head) };
         });
     }
+
+    /// The gated delta net `weights` of `layer`, in place of attention: the tokens of each request
+    /// in order, from its recurrent state on. A work item is one key head of a request. `o`: the
+    /// output projection.
+    pub(super) fn recur(&mut self, layer: usize, weights: &DeltaNet, o: &Tensor) {
+        let packing = self.packing([o]);
+        let config = self.config.layer_delta_net(layer).expect("checked against the config");
+        let place = config.place(layer).expect("checked against the config");
+        let (heads, head_len, batch) = (config.key_heads, config.head_state_len(), self.batch);
+        let Buffers { attended, delta, .. } = &mut *self.buffers;
+        packing.clear_padding(attended, batch.rows(), config.value_size());
+        let (inputs, input_len) = (&*delta.inputs, input_len(config));
+        let (stride, value_dim) = (Packing::stride(config.value_size()), config.value_dim);
+        let state_len = self.states.state_len();
+        let states = SharedMut::new(&mut self.states.values);
+        let (attended, scratch) = (SharedMut::new(attended), SharedMut::new(self.scratch));
+        let (kernels, eps) = (self.kernels, self.config.rms_norm_eps);
+        self.pool.for_each(batch.segments.len() * heads, assist(self.side), |worker, item| {
+            let (segment, head) = (&batch.segments[item / heads], item % heads);
+            let part = |state: u32| {
+                let first = state as usize * state_len + (place * heads + head) * head_len;
+                first..first + head_len
+            };
+            // SAFETY: each worker accesses only its own element of `scratch`. The batch is checked:
+            // no two segments or copies have one state, and only this item has this head of it.
+            let (WorkerScratch { tile, up_tile, .. }, state) = unsafe {
+                (&mut scratch.part(worker..worker + 1)[0], states.part(part(segment.state.after)))
+            };
+            let key_head = KeyHead { kernels, config, weights, eps, head };
+            let mut copies = batch.copies(segment).iter().peekable();
+            for at in 0..segment.len {
+                let row = (segment.first_row + at) as usize;
+                let inputs = &inputs[row * input_len..][..input_len];
+                key_head.step(inputs, state, [tile, up_tile], |head, values| {
+                    // SAFETY: only this item writes these heads of these rows.
+                    unsafe {
+                        packing.scatter(&attended, row * stride, head * value_dim, values);
+                    }
+                });
+                while let Some(copy) = copies.next_if(|copy| copy.end == segment.start + at + 1) {
+                    // SAFETY: as above.
+                    unsafe { states.part(part(copy.state)) }.copy_from_slice(state);
+                }
+            }
+        });
+    }
 }
 
 /// Operands of attention in one layer.
@@ -85,6 +133,8 @@ struct Heads<'a> {
     packing: Packing,
     /// Packed `[rows][num_heads * head_dim]`.
     attended: SharedMut<'a, f32>,
+    /// Factors of the outputs, if the family has them `[rows][num_heads][head_dim]`.
+    gates: Option<&'a [f32]>,
     /// Scores of the attention sinks, if the family has them `[num_heads]`.
     sinks: Option<&'a [f32]>,
 }
@@ -146,8 +196,8 @@ impl Heads<'_> {
             kv_dtype: self.shape.dtype,
             blocks: self.batch.blocks(&self.batch.segments[task.segment]),
             block_bytes: self.shape.block_bytes,
-            keys: self.shape.keys(self.layer, kv_head),
-            values: self.shape.values(self.layer, kv_head),
+            keys: self.shape.keys(self.config.kv_layer(self.layer), kv_head),
+            values: self.shape.values(self.config.kv_layer(self.layer), kv_head),
         });
     }
 
@@ -166,8 +216,16 @@ impl Heads<'_> {
                 if let Some(sinks) = self.sinks {
                     scratch.total.add_sink(query, sinks[kv_head * group + head]);
                 }
-                let out = scratch.total.finish(query, head_dim);
                 let at = (kv_head * group + head) * head_dim;
+                let mut out = scratch.total.finish(query, head_dim);
+                if let Some(gates) = self.gates {
+                    let gates = &gates[(task.first_row + row) * self.config.q_size() + at..];
+                    // The queries were read.
+                    let gated = &mut scratch.queries[..head_dim];
+                    let products = out.iter().zip(gates).map(|(out, gate)| out * gate);
+                    gated.iter_mut().zip(products).for_each(|(gated, product)| *gated = product);
+                    out = gated;
+                }
                 // SAFETY: the caller guarantees exclusive access, and each head has its indices.
                 unsafe { self.packing.scatter(&self.attended, first, at, out) };
             }

@@ -78,7 +78,11 @@ impl Backend for CpuBackend {
     }
 
     fn takes_adapters(&self) -> bool {
-        true
+        self.forward.model().config.delta_net.is_none()
+    }
+
+    fn num_states(&self) -> usize {
+        self.forward.num_states()
     }
 
     fn draft_model(&mut self) -> Option<&mut dyn DraftModel> {

@@ -4,6 +4,7 @@ use crate::backend::{BLOCK_TOKENS, Batch};
 use crate::model::ModelConfig;
 
 use super::adapted::{Adapted, PIECE_ROWS};
+use super::delta_net::{DeltaBuffers, item_scratch};
 use super::narrow::{Narrow, NarrowKernels};
 use super::options::CpuOptions;
 use super::routes::Routes;
@@ -77,7 +78,9 @@ pub(crate) struct Buffers {
     pub(crate) queries: Aligned,
     /// Keys before a norm of all heads `[rows][num_kv_heads][head_dim]`; empty in families without.
     pub(crate) raw_keys: Aligned,
-    /// Output of attention, packed `[rows][num_heads * head_dim]`.
+    /// Values between the projections and the output of a hybrid's layers.
+    pub(super) delta: DeltaBuffers,
+    /// Output of attention, packed `[rows][num_heads * head_dim]`, or of a gated delta net.
     pub(crate) attended: Aligned,
     /// Output of a block before its post norm `[rows, hidden]`; empty in families without these.
     pub(crate) projected: Aligned,
@@ -129,7 +132,8 @@ impl Buffers {
             normed: activations(normed_rows * Packing::stride(config.hidden_size))?,
             queries: Aligned::zeroed(max_rows * config.q_size())?,
             raw_keys: Aligned::zeroed(raw_key_rows * config.kv_size())?,
-            attended: Aligned::zeroed(max_rows * Packing::stride(config.q_size()))?,
+            delta: DeltaBuffers::new(config, max_rows)?,
+            attended: Aligned::zeroed(max_rows * Packing::stride(config.attended_size()))?,
             projected: Aligned::zeroed(post_norm_rows * config.hidden_size)?,
             inner: activations(inner.max().unwrap_or(0))?,
             adapted: Adapted::new(max_rows)?,
@@ -153,7 +157,7 @@ impl Buffers {
         let rows = options.max_rows;
         let normed = (rows * config.mlp_input_rows()).max(options.max_sampled());
         let inner = config.inner_shapes().into_iter().map(|(each, len)| (rows * each, len));
-        let inputs = [(normed, config.hidden_size), (rows, config.q_size())];
+        let inputs = [(normed, config.hidden_size), (rows, config.attended_size())];
         inputs.into_iter().chain(inner).collect()
     }
 
@@ -229,6 +233,7 @@ impl WorkerScratch {
     pub(crate) fn new(config: &ModelConfig) -> Result<Self, String> {
         let group = config.num_heads / config.num_kv_heads;
         let tile = ROW_BLOCK * MAX_ITEM_COLS.max(config.head_dim);
+        let tile = tile.max(config.delta_net.as_ref().map_or(0, item_scratch));
         let widest = config.intermediate_size.max(config.q_size()).max(config.hidden_size);
         Ok(WorkerScratch {
             tile: Aligned::zeroed(tile)?,

@@ -1,6 +1,8 @@
 //! Checks of a model before the first pass: the kernels index by its configuration.
 
-use crate::model::{Dtype, GatedMlp, LayerWeights, Mlp, Model, ModelConfig, Tensor};
+use crate::model::{
+    DeltaNetConfig, Dtype, GatedMlp, LayerWeights, Mlp, Model, ModelConfig, Tensor,
+};
 
 /// Checks what the kernels assume of a configuration.
 pub(super) fn check_config(config: &ModelConfig) -> Result<(), String> {
@@ -10,6 +12,22 @@ pub(super) fn check_config(config: &ModelConfig) -> Result<(), String> {
     }
     if *head_dim == 0 || !head_dim.is_multiple_of(2) {
         return Err(format!("head_dim is {head_dim}: it must be even"));
+    }
+    let rotary_dim = config.rotary_dim();
+    if rotary_dim == 0 || rotary_dim > *head_dim || !rotary_dim.is_multiple_of(2) {
+        return Err(format!("{rotary_dim} of {head_dim} dimensions of a head are rotated"));
+    }
+    if config.delta_net.is_some() != config.architecture.is_hybrid() {
+        return Err(format!("{:?}, gated delta nets: {:?}", config.architecture, config.delta_net));
+    }
+    if let Some(net) = &config.delta_net {
+        let DeltaNetConfig { key_heads, value_heads, key_dim, value_dim, taps, layers } = net;
+        let sizes = [*key_heads, *value_heads, *key_dim, *value_dim, *taps];
+        let in_order = layers.is_sorted_by(|a, b| a < b);
+        let is_sound = !sizes.contains(&0) && value_heads.is_multiple_of(*key_heads) && in_order;
+        if !is_sound || layers.iter().any(|layer| layer >= num_layers) || config.kv_layers() == 0 {
+            return Err(format!("{net:?} in {num_layers} layers"));
+        }
     }
     if windows.len() != *num_layers || windows.contains(&Some(0)) {
         return Err(format!("windows {windows:?} for {num_layers} layers"));
@@ -22,7 +40,6 @@ pub(super) fn check_weights(model: &Model) -> Result<(), String> {
     let config = &model.config;
     let weights = &model.weights;
     let hidden = config.hidden_size;
-    let (q, kv) = (config.q_size(), config.kv_size());
     let shape = |name: &str, tensor: &Tensor, rows: usize, cols: usize| {
         let given = (tensor.rows, tensor.cols);
         let message = || format!("{name} is {given:?}, the config says {:?}", (rows, cols));
@@ -34,15 +51,12 @@ pub(super) fn check_weights(model: &Model) -> Result<(), String> {
         return Err(format!("{} blocks for {} layers", weights.layers.len(), config.num_layers));
     }
     for (index, layer) in weights.layers.iter().enumerate() {
-        let projections = [
-            ("q", &layer.q, q, hidden),
-            ("k", &layer.k, kv, hidden),
-            ("v", &layer.v, kv, hidden),
-            ("o", &layer.o, hidden, q),
-        ];
-        for (name, tensor, rows, cols) in projections {
+        let projections = [("q", &layer.q), ("k", &layer.k), ("v", &layer.v), ("o", &layer.o)];
+        let shapes = config.projections(index);
+        for ((name, tensor), (rows, cols)) in projections.into_iter().zip(shapes) {
             shape(&format!("{name} of layer {index}"), tensor, rows, cols)?;
         }
+        check_delta_net(config, index, layer)?;
         for (mlp, inner) in check_mlp(config, index, &layer.mlp)? {
             let matrices = [
                 ("gate", &mlp.gate, inner, hidden),
@@ -60,9 +74,28 @@ pub(super) fn check_weights(model: &Model) -> Result<(), String> {
         if layer.attention_norm.len() != hidden || layer.mlp_norm.len() != hidden {
             return Err(format!("a norm of layer {index} is not of width {hidden}"));
         }
-        check_family(config, layer).map_err(|what| format!("layer {index}: {what}"))?;
+        check_family(config, index, layer).map_err(|what| format!("layer {index}: {what}"))?;
     }
     Ok(())
+}
+
+/// Checks that layer `index` has a gated delta net, of the config's shapes, if the config has one.
+fn check_delta_net(config: &ModelConfig, index: usize, layer: &LayerWeights) -> Result<(), String> {
+    let (net, weights) = match (config.layer_delta_net(index), &layer.delta_net) {
+        (None, None) => return Ok(()),
+        (Some(net), Some(weights)) => (net, weights),
+        (net, _) => return Err(format!("layer {index}, a gated delta net: {}", net.is_some())),
+    };
+    let (hidden, heads) = (config.hidden_size, net.value_heads);
+    let matrices = [&weights.gate, &weights.rates].map(|matrix| (matrix.rows, matrix.cols));
+    let vectors = [&weights.conv, &weights.decay, &weights.decay_bias, &weights.norm];
+    let lens = vectors.map(|vector| vector.len());
+    let expected = [net.taps * net.channels(), heads, heads, net.value_dim];
+    let is_f32 = weights.rates.dtype == Dtype::F32;
+    if matrices == [(net.value_size(), hidden), (2 * heads, hidden)] && lens == expected && is_f32 {
+        return Ok(());
+    }
+    Err(format!("the gated delta net of layer {index} has {matrices:?} and {lens:?} weights"))
 }
 
 /// Checks that the MLP of layer `index` is of the config's kind. Returns its gated MLPs, each with
@@ -97,7 +130,7 @@ fn check_mlp<'a>(
 }
 
 /// Checks that `layer` has the vectors of its family, of the config's lengths.
-fn check_family(config: &ModelConfig, layer: &LayerWeights) -> Result<(), String> {
+fn check_family(config: &ModelConfig, index: usize, layer: &LayerWeights) -> Result<(), String> {
     let family = config.architecture;
     let (q, kv) = (config.q_size(), config.kv_size());
     let hidden = config.hidden_size;
@@ -116,7 +149,8 @@ fn check_family(config: &ModelConfig, layer: &LayerWeights) -> Result<(), String
     }
     let post_norms =
         post_norms.as_ref().map(|norms| [(&norms.attention, hidden), (&norms.mlp, hidden)]);
-    if bias.is_none() && family.has_qkv_bias() || qk_norm.is_none() && family.has_qk_norm() {
+    let has_qk_norm = family.has_qk_norm() && config.layer_delta_net(index).is_none();
+    if bias.is_none() && family.has_qkv_bias() || qk_norm.is_none() && has_qk_norm {
         return Err(format!("{family:?} without biases or norms of q and k"));
     }
     let vectors =

@@ -13,6 +13,7 @@ use super::narrow::{NarrowKernels, matrices};
 use super::options::CpuOptions;
 use super::repack::repack;
 use super::rope::RopeTables;
+use super::states::StatePool;
 use super::{Compute, Isa, KvPool, Pool};
 use trail_cpu_kernels::Kernels;
 
@@ -25,6 +26,7 @@ pub struct CpuForward {
     pub(super) kernels: &'static Kernels,
     pub(super) pool: Pool,
     pub(super) kv: KvPool,
+    pub(super) states: StatePool,
     pub(super) rope: RopeTables,
     pub(super) buffers: Buffers,
     /// Scratch memory of each worker `[workers]`.
@@ -83,6 +85,7 @@ impl CpuForward {
             pool,
             weights,
             kv: KvPool::new(config, options.num_blocks, options.kv_dtype)?,
+            states: StatePool::new(config, &options)?,
             rope: RopeTables::new(config, options.max_context),
             buffers: Buffers::new(config, &options, narrow)?,
             scratch: (0..threads).map(|_| WorkerScratch::new(config)).collect::<Result<_, _>>()?,
@@ -116,6 +119,7 @@ impl CpuForward {
         let mut read = Vec::new();
         for (index, layer) in self.weights.layers.iter().enumerate() {
             read.extend([&layer.q, &layer.k, &layer.v, &layer.o]);
+            read.extend(layer.delta_net.iter().flat_map(|net| [&net.gate, &net.rates]));
             read.extend(layer.mlp.mixture().map(|mixture| &mixture.router));
             for (mlp, gated) in layer.mlp.gated().enumerate() {
                 if self.buffers.routes.is_used(&self.model.config, index, mlp) {
@@ -158,6 +162,11 @@ impl CpuForward {
         &mut self.kv
     }
 
+    /// Number of recurrent states; 0 for a model without gated delta nets.
+    pub fn num_states(&self) -> usize {
+        self.states.count()
+    }
+
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
@@ -169,7 +178,8 @@ impl CpuForward {
     }
 
     /// Panics if `batch` violates an assumption of the parallel regions.
-    pub(super) fn check(&self, batch: &Batch) {
+    pub(super) fn check(&mut self, batch: &Batch) {
+        self.states.check(batch);
         let options = &self.options;
         assert!(batch.rows() <= options.max_rows, "batch of {} rows", batch.rows());
         assert!(batch.segments.len() <= options.max_segments, "too many segments");

@@ -1,8 +1,11 @@
 //! Output of the q, k and v projections: queries to a buffer, keys and values to the KV pool, with
 //! bias, norm and RoPE as the family has them.
 
+use std::ops::Range;
+
 use crate::model::{ModelConfig, QkNorm, QkvBias};
 
+use super::delta_net::sigmoid;
 use super::kv::KvShape;
 use super::rope::RopeTable;
 use trail_cpu_kernels::Kernels;
@@ -14,24 +17,45 @@ pub(super) enum Head {
     Query(usize),
     Key(usize),
     Value(usize),
+    /// The gate of a query head's output, in hybrids.
+    Gate(usize),
 }
 
 impl Head {
-    /// Maps a work item to its head: all queries first, then keys, then values.
+    /// Number of the work items of a layer of attention.
+    pub(super) fn items(config: &ModelConfig) -> usize {
+        let gates = if config.architecture.is_hybrid() { config.num_heads } else { 0 };
+        config.num_heads + 2 * config.num_kv_heads + gates
+    }
+
+    /// Maps a work item to its head: all queries first, then keys, then values, then gates.
     pub(super) fn of_item(item: usize, config: &ModelConfig) -> Self {
         let ModelConfig { num_heads, num_kv_heads, .. } = *config;
         if item < num_heads {
             Head::Query(item)
         } else if item < num_heads + num_kv_heads {
             Head::Key(item - num_heads)
-        } else {
+        } else if item < num_heads + 2 * num_kv_heads {
             Head::Value(item - num_heads - num_kv_heads)
+        } else {
+            Head::Gate(item - num_heads - 2 * num_kv_heads)
         }
+    }
+
+    /// Its rows of the projection's matrix.
+    pub(super) fn rows(self, config: &ModelConfig) -> Range<usize> {
+        let place = match self {
+            Head::Query(index) if config.architecture.is_hybrid() => 2 * index,
+            Head::Gate(index) => 2 * index + 1,
+            Head::Query(index) | Head::Key(index) | Head::Value(index) => index,
+        };
+        place * config.head_dim..(place + 1) * config.head_dim
     }
 }
 
 /// Destinations of all heads of one layer.
 pub(super) struct HeadOutputs<'a> {
+    /// Place of the layer among those with keys and values.
     pub(super) layer: usize,
     pub(super) config: &'a ModelConfig,
     pub(super) kernels: &'static Kernels,
@@ -48,6 +72,8 @@ pub(super) struct HeadOutputs<'a> {
     pub(super) queries: SharedMut<'a, f32>,
     /// Keys `[rows][num_kv_heads][head_dim]` before a norm of all heads; empty in families without.
     pub(super) raw_keys: SharedMut<'a, f32>,
+    /// Sigmoids of the gates `[rows][num_heads][head_dim]`; empty in families without.
+    pub(super) gates: SharedMut<'a, f32>,
     /// The KV pool.
     pub(super) kv: SharedMut<'a, u8>,
 }
@@ -94,6 +120,11 @@ impl HeadOutputs<'_> {
                 }
                 Head::Value(index) => {
                     self.store(row, self.shape.values(self.layer, index), values);
+                }
+                Head::Gate(index) => {
+                    let first = (row * num_heads + index) * head_dim;
+                    let out = self.gates.part(first..first + head_dim);
+                    out.iter_mut().zip(values).for_each(|(out, value)| *out = sigmoid(*value));
                 }
             }
         }
@@ -150,6 +181,7 @@ impl HeadOutputs<'_> {
             Head::Query(index) => (&bias.q, index),
             Head::Key(index) => (&bias.k, index),
             Head::Value(index) => (&bias.v, index),
+            Head::Gate(_) => return,
         };
         let bias = &bias[index * self.config.head_dim..];
         values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
@@ -161,7 +193,7 @@ impl HeadOutputs<'_> {
         let weight = match head {
             Head::Query(_) => &norm.q,
             Head::Key(_) => &norm.k,
-            Head::Value(_) => return,
+            Head::Value(_) | Head::Gate(_) => return,
         };
         let scale = self.kernels.rms_scale(values, self.config.rms_norm_eps);
         values.iter_mut().zip(weight).for_each(|(value, weight)| *value = *value * scale * weight);

@@ -19,7 +19,8 @@ const LEAST_KV_BYTES: u64 = 64 << 20;
 /// The smallest page of any system.
 const PAGE_BYTES: usize = 4096;
 
-/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16, bf16 or Q8_0.
+/// `[block][layer][K|V][kv head][BLOCK_TOKENS][head_dim]`, in f32, f16, bf16 or Q8_0; of the layers
+/// with attention.
 ///
 /// All layers of a block are contiguous, so that swapping a block is one copy.
 pub struct KvPool {
@@ -48,11 +49,12 @@ impl KvShape {
     fn new(config: &ModelConfig, dtype: Dtype) -> Self {
         let head_bytes = dtype.bytes_of(BLOCK_TOKENS * config.head_dim);
         let plane_bytes = config.num_kv_heads * head_bytes;
-        let block_bytes = config.num_layers * 2 * plane_bytes;
+        let block_bytes = config.kv_layers() * 2 * plane_bytes;
         KvShape { dtype, block_bytes, plane_bytes, head_bytes }
     }
 
-    /// Offset in a block of a layer's and head's keys, in bytes.
+    /// Offset in a block of a layer's and head's keys, in bytes; `layer` is its
+    /// [place](ModelConfig::kv_layer) among those with attention.
     pub(crate) fn keys(&self, layer: usize, kv_head: usize) -> usize {
         layer * 2 * self.plane_bytes + kv_head * self.head_bytes
     }

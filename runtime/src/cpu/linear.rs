@@ -131,6 +131,42 @@ impl Linear<'_> {
     }
 }
 
+/// Multiplies rows of one number with several matrices in one parallel region, and writes the
+/// outputs of all to each row of `out` one after another: `[rows][matrices][weights.rows]`.
+pub(super) fn side_by_side<const N: usize>(
+    matrices: &[Linear<'_>; N],
+    pool: &mut Pool,
+    scratch: &mut [WorkerScratch],
+    side: Option<&dyn HiddenSink>,
+    out: &mut [f32],
+) {
+    let workers = pool.num_workers();
+    let stride: usize = matrices.iter().map(|linear| linear.weights.rows).sum();
+    let steps = matrices.each_ref().map(|linear| linear.item_cols(workers, 1));
+    let items = |at: usize| matrices[at].weights.rows.div_ceil(steps[at]);
+    let (out, scratch) = (SharedMut::new(out), SharedMut::new(scratch));
+    pool.for_each((0..N).map(items).sum(), assist(side), |worker, item| {
+        // SAFETY: each worker accesses only its own element of `scratch`.
+        let tile = unsafe { &mut scratch.part(worker..worker + 1)[0].tile };
+        let (mut at, mut item, mut first) = (0, item, 0);
+        while item >= items(at) {
+            item -= items(at);
+            first += matrices[at].weights.rows;
+            at += 1;
+        }
+        let (linear, step) = (&matrices[at], steps[at]);
+        let cols = item * step..linear.weights.rows.min((item + 1) * step);
+        for block in linear.row_blocks() {
+            linear.product(&block, &cols, workers, tile);
+            for (row, values) in block.zip(tile.chunks_exact(cols.len())) {
+                let to = row * stride + first + cols.start;
+                // SAFETY: only this item writes these outputs of this matrix.
+                unsafe { out.part(to..to + cols.len()) }.copy_from_slice(values);
+            }
+        }
+    });
+}
+
 /// Returns the work of a worker that has no item left: one side task per call.
 pub(super) fn assist(side: Option<&dyn HiddenSink>) -> impl Fn() -> bool + Sync {
     move || side.is_some_and(|receiver| receiver.assist())

@@ -17,6 +17,7 @@ mod buffers;
 mod check;
 mod claims;
 mod compute;
+mod delta_net;
 mod draft;
 mod fork_join_latch;
 mod forward;
@@ -33,6 +34,7 @@ mod repack;
 mod rope;
 mod routes;
 mod samplers;
+mod states;
 mod tap;
 
 pub(crate) use affinity::describe;

@@ -2,15 +2,21 @@
 
 use trail_platform::{Isa, Memory};
 
-use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
+use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS, MAX_STATE_DRAFTS};
 use crate::model::{Dtype, ModelConfig};
 
 use super::compute::Compute;
+use super::delta_net::DeltaBuffers;
 use super::kv::FEWER_BLOCKS;
 use trail_cpu_kernels::{Softmax, partitions};
 
 /// Work items of a thread below which tasks of attention are split, for load balance.
 pub(super) const ITEMS_PER_THREAD: usize = 4;
+
+/// Memory of recurrent states that are kept at the ends of KV blocks, bytes, and their number.
+const SNAPSHOT_BYTES: usize = 512 << 20;
+const MIN_SNAPSHOTS: usize = 4;
+const MAX_SNAPSHOTS: usize = 64;
 
 /// Configuration of a [`CpuForward`](super::CpuForward), fixed at construction.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +52,15 @@ impl CpuOptions {
         let normed = config.mlp_input_rows() * config.hidden_size;
         let inner = config.inner_shapes().into_iter().map(|(rows, len)| rows * len).max();
         let inner = inner.unwrap_or(0);
-        let row = (streams - 1) * config.hidden_size + normed + 2 * config.q_size() + inner;
-        let widest = inner.max(config.q_size()).max(normed);
+        let attended = config.attended_size();
+        let hybrid = DeltaBuffers::row_len(config);
+        let row = (streams - 1) * config.hidden_size
+            + normed
+            + config.q_size()
+            + attended
+            + inner
+            + hybrid;
+        let widest = inner.max(attended).max(normed);
         let narrow = match self.compute {
             Compute::Exact => 0,
             // Activations in 8 bits take 11 words per 32 values, those in bf16 take 16.
@@ -57,10 +70,31 @@ impl CpuOptions {
         let activations = self.max_rows as u128 * row as u128
             + self.max_sampled() as u128 * (config.vocab_size + config.hidden_size) as u128;
         let rope = self.max_context as u128
-            * (config.head_dim * (1 + usize::from(config.local_rope.is_some()))) as u128;
+            * (config.rotary_dim() * (1 + usize::from(config.local_rope.is_some()))) as u128;
         let partials = self.partial_floats(config) as u128;
-        let floats = activations + rope + partials;
+        let floats = activations + rope + partials + self.state_floats(config);
         self.num_blocks as u128 * kv as u128 + floats * size_of::<f32>() as u128
+    }
+
+    /// Recurrent states for a model of `config`: one for each request of a step, and as many that
+    /// paused requests keep or that a request begins with; those of draft tokens, and those at the
+    /// ends of KV blocks. 0 without gated delta nets.
+    pub(super) fn num_states(&self, config: &ModelConfig) -> usize {
+        let Some(net) = &config.delta_net else { return 0 };
+        let bytes = net.state_len() * size_of::<f32>();
+        let snapshots = (SNAPSHOT_BYTES / bytes.max(1)).clamp(MIN_SNAPSHOTS, MAX_SNAPSHOTS);
+        2 * self.max_segments + MAX_STATE_DRAFTS + snapshots
+    }
+
+    /// Floats of all recurrent states.
+    fn state_floats(&self, config: &ModelConfig) -> u128 {
+        let len = config.delta_net.as_ref().map_or(0, |net| net.state_len());
+        self.num_states(config) as u128 * len as u128
+    }
+
+    /// Bytes of all recurrent states for a model of `config`.
+    pub fn state_bytes(&self, config: &ModelConfig) -> u128 {
+        self.state_floats(config) * size_of::<f32>() as u128
     }
 
     /// Refuses what would take more than the memory that is available beside `others` bytes: the

@@ -9,7 +9,8 @@ use super::regions::Regions;
 use super::{CpuForward, Tap};
 
 impl CpuForward {
-    /// Feeds `batch` through the model and appends its keys and values to the KV pool.
+    /// Feeds `batch` through the model, appends its keys and values to the KV pool, and brings the
+    /// recurrent states to its last tokens.
     ///
     /// Returns the logits of the sampled rows of all segments, in row order:
     /// `[wanted][vocab]`. The residual stream is published to the receiver of each of `taps` after
@@ -26,11 +27,20 @@ impl CpuForward {
             return &[];
         }
         self.kv.place(&batch.block_tables, &self.pool);
+        self.states.begin(batch);
         let (weights, mut regions) = self.regions(batch);
         regions.embed(&weights.embed);
         for (index, layer) in weights.layers.iter().enumerate() {
-            regions.project_qkv(index, layer);
-            regions.attend(index, layer);
+            match &layer.delta_net {
+                None => {
+                    regions.project_qkv(index, layer);
+                    regions.attend(index, layer);
+                }
+                Some(net) => {
+                    regions.project_delta_net(layer, net);
+                    regions.recur(index, net, &layer.o);
+                }
+            }
             regions.project_attended(index, layer);
             regions.mlp(index, layer);
             for tap in taps.iter().filter(|tap| tap.layer == index) {
@@ -60,6 +70,7 @@ impl CpuForward {
             batch,
             pool: &mut self.pool,
             kv: &mut self.kv,
+            states: &mut self.states,
             buffers: &mut self.buffers,
             scratch: &mut self.scratch,
             side: None,

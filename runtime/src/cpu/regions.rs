@@ -12,6 +12,7 @@ use super::buffers::{Buffers, Source, WorkerScratch};
 use super::heads::{Head, HeadOutputs};
 use super::linear::{Linear, assist};
 use super::rope::RopeTables;
+use super::states::StatePool;
 use super::{CpuForward, KvPool, Pool, Tap};
 use trail_cpu_kernels::SharedMut;
 use trail_cpu_kernels::{INTERLEAVED_ROWS, Kernels, Packing};
@@ -28,6 +29,7 @@ pub(super) struct Regions<'a> {
     pub(super) batch: &'a Batch,
     pub(super) pool: &'a mut Pool,
     pub(super) kv: &'a mut KvPool,
+    pub(super) states: &'a mut StatePool,
     pub(super) buffers: &'a mut Buffers,
     pub(super) scratch: &'a mut [WorkerScratch],
     /// Receiver of the tap, after it was published: its side tasks run in idle time.
@@ -62,13 +64,13 @@ impl<'a> Regions<'a> {
         self.norm(&weights.attention_norm, packing);
         self.narrow(Source::Normed, [&weights.q, &weights.k, &weights.v]);
         self.shrink(layer, Source::Normed, packing, &[Projection::Q, Projection::K, Projection::V]);
-        let ModelConfig { num_heads, num_kv_heads, head_dim, .. } = *self.config;
-        let Buffers { normed, queries, raw_keys, kv_indices, narrow, adapted, .. } =
+        let ModelConfig { head_dim, .. } = *self.config;
+        let Buffers { normed, queries, raw_keys, kv_indices, narrow, adapted, delta, .. } =
             &mut *self.buffers;
         let (kernels, normed, narrow, adapted) = (self.kernels, &*normed, &*narrow, &*adapted);
         let rows = kv_indices.len();
         let outputs = HeadOutputs {
-            layer,
+            layer: self.config.kv_layer(layer),
             config: self.config,
             kernels,
             bias: weights.qkv_bias.as_ref(),
@@ -79,22 +81,23 @@ impl<'a> Regions<'a> {
             shape: self.kv.shape(),
             queries: SharedMut::new(queries),
             raw_keys: SharedMut::new(raw_keys),
+            gates: SharedMut::new(&mut delta.gates),
             kv: SharedMut::new(self.kv.data_mut()),
         };
         let scratch = SharedMut::new(self.scratch);
         let workers = self.pool.num_workers();
-        self.pool.for_each(num_heads + 2 * num_kv_heads, assist(self.side), |worker, item| {
+        self.pool.for_each(Head::items(self.config), assist(self.side), |worker, item| {
             // SAFETY: each worker accesses only its own element of `scratch`.
             let WorkerScratch { tile, up_tile: rotated, .. } =
                 unsafe { &mut scratch.part(worker..worker + 1)[0] };
             let head = Head::of_item(item, self.config);
-            let (weights, projection, index) = match head {
-                Head::Query(index) => (&weights.q, Projection::Q, index),
-                Head::Key(index) => (&weights.k, Projection::K, index),
-                Head::Value(index) => (&weights.v, Projection::V, index),
+            let (weights, projection) = match head {
+                Head::Query(_) | Head::Gate(_) => (&weights.q, Projection::Q),
+                Head::Key(_) => (&weights.k, Projection::K),
+                Head::Value(_) => (&weights.v, Projection::V),
             };
             let delta = Delta::new(adapted, self.batch, layer, projection);
-            let cols = index * head_dim..(index + 1) * head_dim;
+            let cols = head.rows(self.config);
             let (x, first) = (normed, 0);
             let linear = Linear { kernels, x, packing, narrow, first, rows, weights, delta };
             for block in linear.row_blocks() {
@@ -205,7 +208,8 @@ impl<'a> Regions<'a> {
 
     /// Final norm, and logits of the requested rows. A work item is some tokens of the vocabulary.
     pub(super) fn logits(&mut self, norm: &[f32], weights: &Tensor) {
-        let (hidden, vocab) = (self.config.hidden_size, self.config.vocab_size);
+        let ModelConfig { hidden_size: hidden, vocab_size: vocab, logits_scaling, .. } =
+            *self.config;
         let stride = Packing::stride(hidden);
         let packing = self.packing([weights]);
         let Buffers { hidden: stream, normed, wanted, .. } = &mut *self.buffers;
@@ -225,7 +229,8 @@ impl<'a> Regions<'a> {
             |row, cols, values| {
                 let first = row * vocab + cols.start;
                 // SAFETY: only this item writes these tokens' logits.
-                unsafe { logits.part(first..first + cols.len()) }.copy_from_slice(values);
+                let out = unsafe { logits.part(first..first + cols.len()) };
+                out.iter_mut().zip(values).for_each(|(out, value)| *out = value / logits_scaling);
             },
         );
     }
@@ -246,7 +251,7 @@ impl<'a> Regions<'a> {
         (weights, bias): (&Tensor, Option<&[f32]>),
         post_norm: Option<&[f32]>,
     ) {
-        let hidden = self.config.hidden_size;
+        let ModelConfig { hidden_size: hidden, residual_multiplier: factor, .. } = *self.config;
         let packing = self.packing([weights]);
         self.narrow(source, [weights]);
         self.shrink(layer, source, packing, &[projection]);
@@ -267,7 +272,9 @@ impl<'a> Regions<'a> {
                 // SAFETY: only this item writes these columns of the row.
                 let out = unsafe { out.part(first..first + cols.len()) };
                 match post_norm {
-                    None => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+                    None => {
+                        out.iter_mut().zip(values).for_each(|(out, value)| *out += factor * value);
+                    }
                     Some(_) => out.copy_from_slice(values),
                 }
                 add_bias(out, bias.map(|bias| &bias[cols]));

@@ -63,10 +63,14 @@ fn regions(
     head_dim: usize,
 ) -> impl Iterator<Item = (Vec<&mut Tensor>, Option<usize>)> {
     let layers = weights.layers.iter_mut().flat_map(move |layer| {
-        let LayerWeights { q, k, v, o, mlp, .. } = layer;
+        let LayerWeights { q, k, v, o, mlp, delta_net, .. } = layer;
+        let inputs = match delta_net {
+            None => (vec![q, k, v], Some(head_dim)),
+            Some(net) => (vec![q, k, v, &mut net.gate], None),
+        };
         let of_mlp = mlp.gated_mut().flat_map(GatedMlp::matrices_mut);
         let others = [o].into_iter().chain(of_mlp).map(|tensor| (vec![tensor], None));
-        [(vec![q, k, v], Some(head_dim))].into_iter().chain(others)
+        [inputs].into_iter().chain(others)
     });
     layers.chain([(vec![&mut weights.lm_head], None)])
 }

@@ -1,5 +1,5 @@
 //! Rotary position embedding. Rotated heads are in Hugging Face's order, which pairs dimension i
-//! with i + head_dim / 2; the rows of the projections can be stored in another one.
+//! with i + rotary_dim / 2; the rows of the projections can be stored in another one.
 
 use crate::model::{LayerRope, ModelConfig, RopeConfig, RopePairing};
 
@@ -44,8 +44,8 @@ pub(crate) struct RopeTable {
 impl RopeTable {
     /// Computes the table of positions `0..max_context`.
     fn new(config: &ModelConfig, frequencies: &[f64], factor: f64, max_context: usize) -> Self {
-        let half = config.head_dim / 2;
-        let mut table = Vec::with_capacity(max_context * config.head_dim);
+        let half = config.rotary_dim() / 2;
+        let mut table = Vec::with_capacity(max_context * config.rotary_dim());
         for position in 0..max_context {
             let angles = frequencies.iter().map(|frequency| position as f64 * frequency);
             table.extend(angles.clone().map(|angle| (factor * angle.cos()) as f32));
@@ -55,10 +55,13 @@ impl RopeTable {
     }
 
     /// Writes `head` (`[head_dim]`), rotated to `position` and multiplied by `scale`, to `out`, in
-    /// Hugging Face's order.
+    /// Hugging Face's order. Dimensions beyond those of the table are only multiplied.
     pub(crate) fn rotate(&self, head: &[f32], position: usize, scale: f32, out: &mut [f32]) {
         let (cos, sin) =
             self.table[position * 2 * self.half..][..2 * self.half].split_at(self.half);
+        let (head, rest) = head.split_at(2 * self.half);
+        let (out, out_rest) = out.split_at_mut(2 * self.half);
+        out_rest.iter_mut().zip(rest).for_each(|(out, value)| *out = value * scale);
         let (out_low, out_high) = out.split_at_mut(self.half);
         let mut rotate_pair = |i: usize, low: f32, high: f32| {
             out_low[i] = (low * cos[i] - high * sin[i]) * scale;

@@ -2,6 +2,7 @@
 //! the chunking of its request.
 
 mod adapters;
+mod hybrids;
 mod mixtures;
 mod unfit;
 
@@ -68,6 +69,7 @@ fn models() -> Vec<Arc<Model>> {
     let mut models = llamas();
     models.push(every_feature());
     models.extend(mixtures::mixtures());
+    models.extend(hybrids::hybrids());
     models
 }
 

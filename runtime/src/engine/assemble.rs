@@ -23,6 +23,7 @@ use super::pool_contents::PoolContents;
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;
+use super::recurrent::RecurrentStates;
 use super::speculation::{Speculation, StepSizes};
 use super::stats::Counters;
 use super::step_loop::StepLoop;
@@ -31,8 +32,8 @@ use super::stepped::SteppedEngine;
 use super::submit_queue::SubmitQueue;
 use super::swaps::Swaps;
 use super::{Clock, Engine};
-use crate::backend::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, Transfers};
-use crate::model::Model;
+use crate::backend::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, MAX_STATE_DRAFTS, Transfers};
+use crate::model::{Model, ModelConfig};
 
 /// Most memory of KV blocks without a holder that the CPU backend keeps for requests that begin
 /// alike.
@@ -101,7 +102,7 @@ impl EngineConfig {
     ) -> Result<(Engine, StepLoop), BuildError> {
         self.check(&model)?;
         let (max_requests, shed_above) = self.max_requests();
-        let (segments, rows) = (self.num_running(), self.max_rows());
+        let segments = self.num_running();
         let probe = self.length_probe(segments)?;
         let mut built = make(&mut self, &model, probe.clone())?;
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
@@ -117,7 +118,6 @@ impl EngineConfig {
         let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
         let (queue, inbox) = SubmitQueue::new(limits);
         let counters = Arc::new(Counters::default());
-        let max_blocks = segments * model.config.max_context.div_ceil(BLOCK_TOKENS);
         let step_loop = StepLoop {
             scheduler,
             lifecycle: Lifecycle::new(
@@ -130,9 +130,10 @@ impl EngineConfig {
             ),
             predictions: Predictions::new(probe, max_requests, segments, counters.clone()),
             swaps: Swaps::new(max_requests),
-            batch: Batch::with_capacity(rows, segments, max_blocks),
+            batch: self.batch(&model.config),
             block_contents,
             block_reporter,
+            recurrent: RecurrentStates::new(&built, max_requests, segments),
             speculation: self.speculation(&mut built, cost),
             sampled: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
             in_flight: [(); 2].map(|()| InFlightStep::with_capacity(segments)),
@@ -163,6 +164,12 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
+    }
+
+    /// Room for the batch of each step.
+    fn batch(&self, model: &ModelConfig) -> Batch {
+        let blocks = self.num_running() * model.max_context.div_ceil(BLOCK_TOKENS);
+        Batch::with_capacity(self.max_rows(), self.num_running(), blocks)
     }
 
     /// Keeps the sums of shared blocks for the probe; a device has them in its blocks.
@@ -214,6 +221,10 @@ impl EngineConfig {
             max_running: self.num_running(),
             kv_blocks: built.kv_blocks,
             max_gap: self.gap(),
+            max_drafts: match built.backend.num_states() {
+                0 => MAX_DRAFT_TOKENS,
+                _ => MAX_STATE_DRAFTS,
+            },
         };
         Speculation::new(&self.speculate, sizes, built.backend.draft_model())
     }
@@ -260,6 +271,7 @@ impl EngineConfig {
             token_budget: self.max_rows() as u32,
             num_blocks: built.kv_blocks as u32,
             cached_blocks: self.cached_blocks(model, built) as u32,
+            marked_blocks: model.config.delta_net.is_some(),
             max_context: model.config.max_context as u32,
             ..self.scheduler
         };

@@ -65,8 +65,15 @@ impl EngineConfig {
             (true, 0) => ", no weights to repack".into(),
             (true, bytes) => format!(", {:.1} MiB of weights repacked", bytes as f64 / 1048576.0),
         };
+        let states = match forward.num_states() {
+            0 => String::new(),
+            count => {
+                let bytes = forward.options().state_bytes(&model.config);
+                format!(", {count} recurrent states in up to {:.1} MiB", bytes as f64 / 1048576.0)
+            }
+        };
         let pinned = describe(forward.pool().cpus());
-        let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}");
+        let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}{states}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn HiddenSink>));
         let backend = CpuBackend::new(forward, tap);
         let backend = match draft {
@@ -159,15 +166,8 @@ impl EngineConfig {
     /// The forward pass of a CPU backend for these settings.
     pub fn cpu_forward(&self, model: &Arc<Model>) -> Result<CpuForward, BuildError> {
         let kv_dtype = self.kv_dtype.unwrap_or(Dtype::F32);
-        let default = || {
-            let draft = self.speculate.draft().map(|draft| &**draft);
-            let room = kv_room([Some(&**model), draft].into_iter().flatten());
-            let block_bytes = self.kv_block_bytes(&model.config);
-            KvPool::default_blocks(&model.config, self.num_running(), room, block_bytes)
-        };
-        let num_blocks = self.kv_blocks.unwrap_or_else(default);
         let CpuSettings { threads, pin, isa, compute, repack } = self.cpu;
-        let options = CpuOptions {
+        let mut options = CpuOptions {
             threads: threads.unwrap_or_else(available_threads),
             pin,
             isa,
@@ -176,9 +176,18 @@ impl EngineConfig {
             max_rows: self.max_rows(),
             max_segments: self.num_running(),
             kv_dtype,
-            num_blocks,
+            num_blocks: 0,
             max_context: model.config.max_context,
         };
+        let default = || {
+            let draft = self.speculate.draft().map(|draft| &**draft);
+            let room = kv_room([Some(&**model), draft].into_iter().flatten());
+            let states = u64::try_from(options.state_bytes(&model.config)).unwrap_or(u64::MAX);
+            let room = room.saturating_sub(states);
+            let block_bytes = self.kv_block_bytes(&model.config);
+            KvPool::default_blocks(&model.config, self.num_running(), room, block_bytes)
+        };
+        options.num_blocks = self.kv_blocks.unwrap_or_else(default);
         CpuForward::new(model.clone(), options).map_err(BuildError::Refused)
     }
 

@@ -185,6 +185,12 @@ impl EngineConfig {
 
     /// Checks that the draft model has the vocabulary of `model`.
     fn check_draft(&self, model: &Model) -> Result<(), BuildError> {
+        if self.speculate.draft().is_some_and(|draft| draft.config.delta_net.is_some()) {
+            return refuse(
+                "the draft model has gated delta nets, whose state a rejected token would change: \
+                 give a model without, or --speculate ngram",
+            );
+        }
         let sizes = self.speculate.draft().map(|draft| draft.config.vocab_size);
         match (sizes, model.config.vocab_size) {
             (Some(draft), own) if draft != own => refuse(format!(

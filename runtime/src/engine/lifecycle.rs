@@ -156,6 +156,15 @@ impl Lifecycle {
         scheduler.forget_hashes(idx);
     }
 
+    /// Lets the request of the plan at `idx`, which lost its recurrent state, begin again.
+    pub(super) fn lose_state(&mut self, idx: RequestIdx, scheduler: &mut LoggedScheduler) {
+        let active = self.planned_mut(idx);
+        active.has_kv = false;
+        active.events.preempted(true);
+        scheduler.restart(idx);
+        add(&self.counters.evictions, 1);
+    }
+
     /// Removes from the scheduler the requests whose last token comes with the step in flight, so
     /// that they are not planned again. Their index stays taken until the step is collected, as no
     /// request is admitted before.

@@ -29,6 +29,7 @@ mod pool_contents;
 mod prediction_watch;
 mod predictions;
 mod queue_permit;
+mod recurrent;
 mod request;
 mod request_status;
 mod serve;

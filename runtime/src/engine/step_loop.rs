@@ -30,6 +30,7 @@ use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::pool_contents::PoolContents;
 use super::predictions::Predictions;
+use super::recurrent::RecurrentStates;
 use super::speculation::{PlannedStep, Speculation};
 use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
@@ -61,6 +62,7 @@ pub(super) struct StepLoop {
     pub(super) block_contents: Option<PoolContents>,
     /// `None` without a sink, and where no KV block is shared.
     pub(super) block_reporter: Option<BlockReporter>,
+    pub(super) recurrent: RecurrentStates,
     /// `None` where there are no draft tokens.
     pub(super) speculation: Option<Speculation>,
     /// Tokens of the step being collected.
@@ -185,7 +187,7 @@ impl StepLoop {
             self.report_blocks();
             self.report_preemptions();
             // A request without hashes finds none: each is planned again once at the most.
-            let is_sound = self.has_own_blocks();
+            let is_sound = self.has_own_blocks() && self.has_states();
             self.start_transfers()?;
             if is_sound {
                 break;
@@ -241,6 +243,7 @@ impl StepLoop {
             if let Some(adapter) = &active.request.adapter {
                 batch.adapt(adapter);
             }
+            self.recurrent.assign(row, drafts, (scheduler, lifecycle), batch);
         }
         add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
         add(&counters.preemptions, plan.preempted.len() as u64);
@@ -251,6 +254,7 @@ impl StepLoop {
         add(&counters.cached_tokens, u64::from(plan.prompt_hits));
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
+        self.recurrent.unmark(scheduler);
     }
 
     /// Compares the blocks that requests of the plan found by hash, on the device or on the host,
@@ -265,6 +269,11 @@ impl StepLoop {
             add(&counters.hash_collisions, 1);
         }
         collided.is_empty()
+    }
+
+    /// Returns true if all requests of the plan have their recurrent states.
+    fn has_states(&mut self) -> bool {
+        self.recurrent.restart_lost(&mut self.scheduler, &mut self.lifecycle)
     }
 
     /// Reports the changes of the prefix cache, before the plan's blocks are written.
@@ -348,6 +357,7 @@ impl StepLoop {
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_scores(&in_flight[index], self.backend.scores().unwrap_or_default());
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
+        self.recurrent.collect(&self.batch, scheduler);
         if let Some(contents) = &mut self.block_contents {
             contents.record_late(&self.batch, scheduler, lifecycle);
         }

@@ -105,7 +105,8 @@ impl Archive {
             let dtype = dtype(info.dtype).ok_or_else(|| format!("{:?}", info.dtype));
             (name, Entry { file, dtype, shape: info.shape, storage, offset, len })
         };
-        let tensors = header.tensors.into_iter().map(entry).collect();
+        let tensors = header.tensors.into_iter().map(entry);
+        let tensors = tensors.map(|(name, entry)| (text_name(&name), entry)).collect();
         let bytes = (*storage).as_ref().len();
         let (file, naming) = (file.to_path_buf(), Naming::HuggingFace);
         Ok(Archive { file, naming, quantization: None, tensors, bytes })
@@ -135,9 +136,11 @@ impl Archive {
         }
     }
 
-    /// True if the weights of norms are stored less 1: Gemma's in Hugging Face's checkpoints.
+    /// True if the weights of norms are stored less 1: Gemma's and the hybrids' in Hugging Face's
+    /// checkpoints.
     pub(super) fn has_norms_less_one(&self, architecture: Architecture) -> bool {
-        architecture == Architecture::Gemma3 && self.naming == Naming::HuggingFace
+        let is_family = architecture == Architecture::Gemma3 || architecture.is_hybrid();
+        is_family && self.naming == Naming::HuggingFace
     }
 
     /// Returns true if there is a tensor `name` that was not taken yet.
@@ -224,6 +227,16 @@ impl Archive {
         Ok(self.take(name, &[len], 1, len)?.to_f32())
     }
 
+    /// Takes the convolution `name` as f32: `[channels][taps]`.
+    pub(super) fn convolution(
+        &mut self,
+        name: &str,
+        channels: usize,
+        taps: usize,
+    ) -> Result<Vec<f32>, LoadError> {
+        Ok(self.take(name, &[channels, 1, taps], channels, taps)?.to_f32())
+    }
+
     /// Sorted stored names of the tensors that were not taken.
     pub fn rest(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
@@ -281,6 +294,11 @@ impl Archive {
     }
 }
 
+/// Name of a tensor as in a checkpoint without images, where the text model is not within another.
+fn text_name(name: &str) -> String {
+    name.replacen("model.language_model.", "model.", 1)
+}
+
 /// Converts a dtype to one that the backends support.
 fn dtype(stored: safetensors::Dtype) -> Option<Dtype> {
     match stored {
@@ -306,7 +324,7 @@ fn read_index(index: &Path) -> Result<HashMap<String, String>, LoadError> {
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(map.refuse(name, "the name of a file in the same folder", remedy));
         }
-        shard_of.insert(name.to_string(), shard.to_string());
+        shard_of.insert(text_name(name), shard.to_string());
     }
     Ok(shard_of)
 }

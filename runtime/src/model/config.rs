@@ -2,7 +2,7 @@
 
 use trail_cpu_kernels::{Activation, Dtype};
 
-use super::MixtureConfig;
+use super::{DeltaNetConfig, MixtureConfig};
 
 /// Families of models: decoders whose blocks differ in norms, biases, activation and RoPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,16 @@ pub enum Architecture {
     Qwen2Moe,
     /// Qwen3-MoE: Qwen3 with experts.
     Qwen3Moe,
+    /// Phi-3, Phi-3.5 mini, Phi-4, Phi-4 mini: Mistral with q, k and v in one matrix, as gate and
+    /// up, and optionally partial RoPE and LongRoPE.
+    Phi3,
+    /// Granite 3: Llama with factors of the embedding, the scores, what blocks add, and the logits.
+    Granite,
+    /// Qwen3.5, text only: gated delta nets in most layers, a gate of attention's output in the
+    /// others, partial RoPE, norms on q and k.
+    Qwen35,
+    /// Qwen3-Next: Qwen3.5's layers with experts, and one more that all tokens share.
+    Qwen3Next,
 }
 
 impl Architecture {
@@ -49,8 +59,8 @@ impl Architecture {
 
     /// True if queries and keys are normalised before RoPE, each head alone or all together.
     pub fn has_qk_norm(self) -> bool {
-        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe};
-        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe)
+        use Architecture::{Gemma3, Olmoe, Qwen3, Qwen3Moe, Qwen3Next, Qwen35};
+        matches!(self, Qwen3 | Qwen3Moe | Gemma3 | Olmoe | Qwen35 | Qwen3Next)
     }
 
     /// True if one norm has all query heads of a row, and one all key heads.
@@ -60,13 +70,29 @@ impl Architecture {
 
     /// True if layers have experts in place of the MLP.
     pub fn has_experts(self) -> bool {
-        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe};
-        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe)
+        use Architecture::{GptOss, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3Next};
+        matches!(self, GptOss | Mixtral | Olmoe | Qwen2Moe | Qwen3Moe | Qwen3Next)
     }
 
     /// True if one of the experts computes every row.
     pub fn has_shared_expert(self) -> bool {
-        self == Architecture::Qwen2Moe
+        matches!(self, Architecture::Qwen2Moe | Architecture::Qwen3Next)
+    }
+
+    /// True if some layers have gated delta nets, and the others a gate of attention's output,
+    /// whose rows are between those of q: `[num_heads][query | gate][head_dim]`.
+    pub fn is_hybrid(self) -> bool {
+        matches!(self, Architecture::Qwen35 | Architecture::Qwen3Next)
+    }
+
+    /// True if a file has q, k and v in one matrix, and gate and up in another.
+    pub fn has_fused_projections(self) -> bool {
+        self == Architecture::Phi3
+    }
+
+    /// True if RoPE may rotate a part of each head's dimensions.
+    pub fn has_partial_rope(self) -> bool {
+        self.is_hybrid() || self == Architecture::Phi3
     }
 
     /// True if the outputs of attention and MLP are normalised before they are added.
@@ -118,6 +144,11 @@ pub enum RopeScaling {
     },
     /// YaRN: by the turns of a frequency in the original context.
     Yarn(Yarn),
+    /// LongRoPE (arXiv 2402.13753): each frequency divided by its [`ModelConfig::rope_factors`].
+    LongRope {
+        /// Factor of queries and of keys.
+        attention_factor: f64,
+    },
 }
 
 /// YaRN's constants.
@@ -173,7 +204,8 @@ pub struct RopeConfig {
 }
 
 impl RopeConfig {
-    /// Inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token.
+    /// Inverse frequencies, scaled: `[head_dim / 2]`, in f64 radians per token. `head_dim`: the
+    /// dimensions that are rotated.
     pub fn inverse_frequencies(&self, head_dim: usize) -> Vec<f64> {
         let half = head_dim / 2;
         let frequency = |i: usize| self.theta.powf(-(i as f64) / half as f64);
@@ -191,6 +223,7 @@ impl RopeConfig {
     pub fn attention_factor(&self) -> f64 {
         match self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            RopeScaling::LongRope { attention_factor } => attention_factor,
             _ => 1.0,
         }
     }
@@ -207,6 +240,8 @@ pub struct ModelConfig {
     pub intermediate_size: usize,
     /// The experts in place of the MLP, if the family has them.
     pub mixture: Option<MixtureConfig>,
+    /// The gated delta nets in place of attention, if the family has them.
+    pub delta_net: Option<DeltaNetConfig>,
     /// Number of transformer layers.
     pub num_layers: usize,
     /// Number of query heads.
@@ -215,6 +250,8 @@ pub struct ModelConfig {
     pub num_kv_heads: usize,
     /// Width of one head; even. `num_heads * head_dim` need not equal `hidden_size`.
     pub head_dim: usize,
+    /// Dimensions of a head that RoPE rotates, the first ones, even; `None`: all.
+    pub rotary_dim: Option<usize>,
     /// Rows of the embedding table.
     pub vocab_size: usize,
     /// Maximum context length, tokens.
@@ -224,7 +261,7 @@ pub struct ModelConfig {
     /// Rotary position embedding.
     pub rope: RopeConfig,
     /// Divisors of the inverse frequencies of `rope`, if the model's file has some:
-    /// `[head_dim / 2]`.
+    /// `[rotary_dim / 2]`.
     pub rope_factors: Option<Vec<f32>>,
     /// Rotary position embedding of layers with a sliding window, if it is another one.
     pub local_rope: Option<RopeConfig>,
@@ -236,6 +273,10 @@ pub struct ModelConfig {
     pub attention_scale: Option<f32>,
     /// Factor of the token embeddings: 1 in most families.
     pub embedding_scale: f32,
+    /// Factor of what attention and MLP add to the residual stream: 1 in most families.
+    pub residual_multiplier: f32,
+    /// Divisor of the logits: 1 in most families.
+    pub logits_scaling: f32,
     /// Activation function of the MLP's gate.
     pub activation: Activation,
     /// Sliding window of each layer in tokens (a token attends to itself and `window - 1` before
@@ -268,16 +309,23 @@ impl ModelConfig {
         self.num_kv_heads * self.head_dim
     }
 
+    /// Dimensions of a head that RoPE rotates.
+    pub fn rotary_dim(&self) -> usize {
+        self.rotary_dim.unwrap_or(self.head_dim)
+    }
+
     /// Bytes of one token's keys and values in all layers, stored as `dtype`.
     pub fn kv_token_bytes(&self, dtype: Dtype) -> usize {
-        dtype.bytes_of(2 * self.num_layers * self.kv_size())
+        dtype.bytes_of(2 * self.kv_layers() * self.kv_size())
     }
 
     /// Bytes of keys and values, stored as `dtype`, that all layers read for a row that attends to
     /// `context` tokens: a layer with a sliding window reads no more than its window.
     pub fn kv_read_bytes(&self, context: usize, dtype: Dtype) -> usize {
+        let layers = self.windows.iter().enumerate();
+        let attend = layers.filter(|(layer, _)| self.layer_delta_net(*layer).is_none());
         let tokens: usize =
-            self.windows.iter().map(|window| window.map_or(context, |w| w.min(context))).sum();
+            attend.map(|(_, window)| window.map_or(context, |w| w.min(context))).sum();
         dtype.bytes_of(2 * tokens * self.kv_size())
     }
 
@@ -322,10 +370,10 @@ impl ModelConfig {
         }
     }
 
-    /// Rotary inverse frequencies of the global layers, scaled: `[head_dim / 2]`, in f64 radians
+    /// Rotary inverse frequencies of the global layers, scaled: `[rotary_dim / 2]`, in f64 radians
     /// per token.
     pub fn inverse_frequencies(&self) -> Vec<f64> {
-        let mut frequencies = self.rope.inverse_frequencies(self.head_dim);
+        let mut frequencies = self.rope.inverse_frequencies(self.rotary_dim());
         for (frequency, factor) in frequencies.iter_mut().zip(self.rope_factors.iter().flatten()) {
             *frequency /= f64::from(*factor);
         }
@@ -334,14 +382,14 @@ impl ModelConfig {
 
     /// The same of the local layers, if they have another RoPE.
     pub fn local_inverse_frequencies(&self) -> Option<Vec<f64>> {
-        self.local_rope.map(|rope| rope.inverse_frequencies(self.head_dim))
+        self.local_rope.map(|rope| rope.inverse_frequencies(self.rotary_dim()))
     }
 }
 
 /// Applies `scaling` to one inverse frequency (llama3: the rule of the Llama 3.1 release).
 fn scale_frequency(freq: f64, scaling: RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::None | RopeScaling::Yarn(_) => freq,
+        RopeScaling::None | RopeScaling::Yarn(_) | RopeScaling::LongRope { .. } => freq,
         RopeScaling::Linear { factor } => freq / factor,
         RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
             let wavelength = 2.0 * std::f64::consts::PI / freq;

@@ -6,11 +6,11 @@ use trail_cpu_kernels::{Activation, SWIGLU_ALPHA, SWIGLU_LIMIT};
 
 use super::config::{Architecture, ModelConfig, RopePairing};
 use super::error::LoadError;
-use super::family::Family;
+use super::family::{self, Family};
 use super::fields::Fields;
 use super::quantized::Quantization;
 use super::size_limits::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
-use super::{files, layer_file, mixture_file, rope_file};
+use super::{delta_net_file, files, layer_file, mixture_file, rope_file};
 
 /// Default of Gemma 3's `query_pre_attn_scalar`, as in transformers.
 const DEFAULT_QUERY_SCALAR: f64 = 256.0;
@@ -30,7 +30,7 @@ impl ModelConfig {
 
     /// Reads the content of a `config.json`; `file` is its name for messages.
     pub fn from_json(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
-        let fields = Fields::parse(file, bytes)?;
+        let fields = family::text_settings(Fields::parse(file, bytes)?)?;
         let family = Family::of(&fields)?;
         let architecture = family.architecture;
         refuse_unsupported(&fields, architecture)?;
@@ -41,29 +41,42 @@ impl ModelConfig {
         let num_heads = fields.size("num_attention_heads", MAX_HEADS)?;
         let head_dim = head_dim(&fields, family, hidden_size, num_heads)?;
         let (rope, local_rope) = rope_file::read(&fields, family, max_context)?;
+        let rotary_dim = rope_file::rotary_dim(&fields, family, head_dim)?;
+        let rotated = rotary_dim.unwrap_or(head_dim);
         let layers_without_rope = layer_file::without_rope(&fields, family, num_layers)?;
         let windows = layer_file::windows(&fields, family, num_layers, &layers_without_rope)?;
         let is_gemma = architecture == Architecture::Gemma3;
-        let embedding_scale = if is_gemma { (hidden_size as f64).sqrt() as f32 } else { 1.0 };
+        // Granite's factors, as in transformers; other families have no such keys.
+        let multiplier = |key| match architecture {
+            Architecture::Granite => Ok(fields.optional_positive(key)?.unwrap_or(1.0) as f32),
+            _ => Ok(1.0),
+        };
         let mut config = ModelConfig {
             architecture,
             hidden_size,
             intermediate_size: fields.size("intermediate_size", MAX_WIDTH)?,
             mixture: mixture_file::read(&fields, architecture, num_layers)?,
+            delta_net: delta_net_file::read(&fields, architecture, num_layers)?,
             num_layers,
             num_heads,
             num_kv_heads: num_kv_heads(&fields, family, num_heads)?,
             head_dim,
+            rotary_dim,
             vocab_size,
             max_context,
             rms_norm_eps: rms_norm_eps(&fields, family)?,
             rope,
-            rope_factors: None,
+            rope_factors: rope_file::factors(&fields, &rope, rotated, max_context)?,
             local_rope,
             layers_without_rope,
             rope_pairing: RopePairing::Halves,
             attention_scale: attention_scale(&fields, architecture)?,
-            embedding_scale,
+            embedding_scale: match is_gemma {
+                true => (hidden_size as f64).sqrt() as f32,
+                false => multiplier("embedding_multiplier")?,
+            },
+            residual_multiplier: multiplier("residual_multiplier")?,
+            logits_scaling: multiplier("logits_scaling")?,
             activation: match architecture {
                 Architecture::Gemma3 => Activation::GeluTanh,
                 Architecture::GptOss => Activation::SwigluOai,
@@ -149,11 +162,16 @@ fn refuse_unsupported(fields: &Fields, architecture: Architecture) -> Result<(),
 
 /// Reads the factor of the scores, if the family's config.json has one.
 fn attention_scale(fields: &Fields, architecture: Architecture) -> Result<Option<f32>, LoadError> {
-    if architecture != Architecture::Gemma3 {
-        return Ok(None);
-    }
-    let scalar = fields.optional_positive("query_pre_attn_scalar")?;
-    Ok(Some(scalar.unwrap_or(DEFAULT_QUERY_SCALAR).powf(-0.5) as f32))
+    Ok(match architecture {
+        Architecture::Gemma3 => {
+            let scalar = fields.optional_positive("query_pre_attn_scalar")?;
+            Some(scalar.unwrap_or(DEFAULT_QUERY_SCALAR).powf(-0.5) as f32)
+        }
+        Architecture::Granite => {
+            Some(fields.optional_positive("attention_multiplier")?.unwrap_or(1.0) as f32)
+        }
+        _ => None,
+    })
 }
 
 /// Reads the number of KV heads. A null is the number of query heads; without the key it is the

@@ -6,9 +6,12 @@ use serde_json::Value;
 use super::config::Architecture;
 use super::error::LoadError;
 use super::fields::Fields;
+use super::gguf;
 
 /// A family of models.
 pub(super) struct Family {
+    /// Names of its models, as people know them.
+    models: &'static str,
     /// Name in `architectures`.
     class: &'static str,
     /// Name in `model_type`.
@@ -30,6 +33,7 @@ pub(super) struct Family {
 }
 
 const LLAMA: Family = Family {
+    models: "Llama 2, 3, 3.1, 3.2, TinyLlama, Vicuna, SmolLM2",
     class: "LlamaForCausalLM",
     model_type: "llama",
     architecture: Architecture::Llama,
@@ -41,9 +45,10 @@ const LLAMA: Family = Family {
     window: None,
 };
 
-const FAMILIES: [Family; 12] = [
+const FAMILIES: [Family; 16] = [
     LLAMA,
     Family {
+        models: "Mistral",
         class: "MistralForCausalLM",
         model_type: "mistral",
         architecture: Architecture::Mistral,
@@ -51,6 +56,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Ministral",
         class: "MinistralForCausalLM",
         model_type: "ministral",
         architecture: Architecture::Ministral,
@@ -58,6 +64,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Qwen2, Qwen2.5",
         class: "Qwen2ForCausalLM",
         model_type: "qwen2",
         architecture: Architecture::Qwen2,
@@ -66,6 +73,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Qwen3",
         class: "Qwen3ForCausalLM",
         model_type: "qwen3",
         architecture: Architecture::Qwen3,
@@ -75,6 +83,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "SmolLM3",
         class: "SmolLM3ForCausalLM",
         model_type: "smollm3",
         architecture: Architecture::SmolLm3,
@@ -84,6 +93,22 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Phi-3, Phi-3.5 mini, Phi-4, Phi-4 mini",
+        class: "Phi3ForCausalLM",
+        model_type: "phi3",
+        architecture: Architecture::Phi3,
+        rms_norm_eps: 1e-5,
+        ..LLAMA
+    },
+    Family {
+        models: "Granite 3",
+        class: "GraniteForCausalLM",
+        model_type: "granite",
+        architecture: Architecture::Granite,
+        ..LLAMA
+    },
+    Family {
+        models: "Gemma 3 (text)",
         class: "Gemma3ForCausalLM",
         model_type: "gemma3_text",
         architecture: Architecture::Gemma3,
@@ -95,6 +120,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "gpt-oss",
         class: "GptOssForCausalLM",
         model_type: "gpt_oss",
         architecture: Architecture::GptOss,
@@ -106,6 +132,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Mixtral",
         class: "MixtralForCausalLM",
         model_type: "mixtral",
         architecture: Architecture::Mixtral,
@@ -115,6 +142,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "OLMoE",
         class: "OlmoeForCausalLM",
         model_type: "olmoe",
         architecture: Architecture::Olmoe,
@@ -122,6 +150,7 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Qwen2-MoE, Qwen1.5-MoE",
         class: "Qwen2MoeForCausalLM",
         model_type: "qwen2_moe",
         architecture: Architecture::Qwen2Moe,
@@ -130,6 +159,25 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
     Family {
+        models: "Qwen3.5 (text)",
+        class: "Qwen3_5ForCausalLM",
+        model_type: "qwen3_5_text",
+        architecture: Architecture::Qwen35,
+        head_dim: Some(256),
+        num_kv_heads: Some(4),
+        ..LLAMA
+    },
+    Family {
+        models: "Qwen3-Next",
+        class: "Qwen3NextForCausalLM",
+        model_type: "qwen3_next",
+        architecture: Architecture::Qwen3Next,
+        head_dim: Some(256),
+        num_kv_heads: Some(2),
+        ..LLAMA
+    },
+    Family {
+        models: "Qwen3-MoE",
         class: "Qwen3MoeForCausalLM",
         model_type: "qwen3_moe",
         architecture: Architecture::Qwen3Moe,
@@ -138,6 +186,18 @@ const FAMILIES: [Family; 12] = [
         ..LLAMA
     },
 ];
+
+/// The families as a table in Markdown, with their names in config.json and in GGUF files: that of
+/// docs/models.md.
+pub fn families_table() -> String {
+    let mut table = "| models | `architectures` | `model_type` | GGUF |\n|---|---|---|---|\n".to_owned();
+    for family in &FAMILIES {
+        let Family { models, class, model_type, .. } = family;
+        let gguf = gguf::family_name(family.architecture).map_or("-".into(), |x| format!("`{x}`"));
+        table += &format!("| {models} | `{class}` | `{model_type}` | {gguf} |\n");
+    }
+    table
+}
 
 impl Family {
     /// Reads the family from `architectures`, or from `model_type` where that is absent. Where both
@@ -168,6 +228,15 @@ impl Family {
             matches!(family.architecture, Llama | Mistral | Ministral)
         };
         self.architecture == other.architecture || has_plain_layers(self) && has_plain_layers(other)
+    }
+}
+
+/// The settings of the text model of a Qwen3.5 with images, whose file has them within; those of
+/// other models as they are.
+pub(super) fn text_settings(fields: Fields<'_>) -> Result<Fields<'_>, LoadError> {
+    match fields.text("model_type")? {
+        Some("qwen3_5") => fields.merged("text_config", &["architectures"]),
+        _ => Ok(fields),
     }
 }
 

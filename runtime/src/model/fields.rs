@@ -106,6 +106,17 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The keys of the object at `key`, which must be there, and of the outer ones those that it
+    /// lacks, but for `left_out`.
+    pub(crate) fn merged(mut self, key: &str, left_out: &[&str]) -> Result<Self, LoadError> {
+        let Some(Value::Object(inner)) = self.object.get(key).cloned() else {
+            return Err(self.refuse(key, "an object", "download the file again"));
+        };
+        left_out.iter().for_each(|key| drop(self.object.remove(*key)));
+        self.object.extend(inner);
+        Ok(self)
+    }
+
     /// A token id below `vocab_size`, or a list of such; empty where the key is absent.
     pub(crate) fn tokens(&self, key: &str, vocab_size: usize) -> Result<Vec<u32>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };

@@ -81,6 +81,16 @@ impl Weights {
                 matrix("o", &layer.o),
                 vector("mlp_norm", &layer.mlp_norm),
             ]);
+            if let Some(net) = &layer.delta_net {
+                all.extend([
+                    matrix("gate_delta", &net.gate),
+                    matrix("rates", &net.rates),
+                    vector("conv", &net.conv),
+                    vector("decay", &net.decay),
+                    vector("decay_bias", &net.decay_bias),
+                    vector("norm_delta", &net.norm),
+                ]);
+            }
             all.extend(of_mlp(&layer.mlp, index));
             if let Some(bias) = &layer.qkv_bias {
                 all.extend([

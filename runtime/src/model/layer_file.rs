@@ -33,7 +33,11 @@ pub(super) fn windows(
         | Architecture::Mistral
         | Architecture::Mixtral
         | Architecture::Olmoe
-        | Architecture::Qwen3Moe => all(&|_| true),
+        | Architecture::Qwen3Moe
+        | Architecture::Phi3
+        | Architecture::Granite
+        | Architecture::Qwen35
+        | Architecture::Qwen3Next => all(&|_| true),
         _ if fields.get("layer_types").is_some() => by_types(fields, num_layers, window)?,
         Architecture::Ministral => all(&|_| true),
         Architecture::Qwen2 | Architecture::Qwen3 => {
@@ -64,10 +68,15 @@ pub(super) fn windows(
 fn window(fields: &Fields, family: &Family) -> Result<Option<usize>, LoadError> {
     let key = "sliding_window";
     let is_used = match family.architecture {
-        Architecture::Llama | Architecture::Olmoe => false,
+        Architecture::Llama
+        | Architecture::Granite
+        | Architecture::Olmoe
+        | Architecture::Qwen35
+        | Architecture::Qwen3Next => false,
         Architecture::Mistral
         | Architecture::Ministral
         | Architecture::Mixtral
+        | Architecture::Phi3
         | Architecture::GptOss
         | Architecture::Gemma3 => true,
         Architecture::Qwen2

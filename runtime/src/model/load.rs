@@ -6,9 +6,9 @@ use super::archive::Archive;
 use super::error::LoadError;
 use super::files::{self, WeightFiles};
 use super::gguf::GgufModel;
-use super::load_mlp;
 use super::quantized::Quantization;
-use super::{LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Weights};
+use super::{DeltaNet, LayerWeights, Model, ModelConfig, PostNorms, QkNorm, QkvBias, Tensor};
+use super::{Weights, delta_net_file, load_mlp};
 
 /// Prefixes of tensors that change the result: those of layers, and factors of another RoPE.
 const LAYERS: [&str; 3] = ["model.layers.", "blk.", "rope_factors"];
@@ -52,7 +52,7 @@ fn load_layer(
 ) -> Result<LayerWeights, LoadError> {
     let name = |part: &str| format!("model.layers.{index}.{part}.weight");
     let hidden = config.hidden_size;
-    let (q, kv) = (config.q_size(), config.kv_size());
+    let ([q, k, v, o], delta_net) = load_projections(config, archive, index)?;
     let has_sinks = config.architecture.has_sinks();
     let bias = |part: &str| format!("model.layers.{index}.{part}.bias");
     let sinks = format!("model.layers.{index}.self_attn.sinks");
@@ -64,10 +64,11 @@ fn load_layer(
     };
     Ok(LayerWeights {
         attention_norm: load_norm(config, archive, &name("input_layernorm"), hidden)?,
-        q: archive.matrix(&name("self_attn.q_proj"), q, hidden)?,
-        k: archive.matrix(&name("self_attn.k_proj"), kv, hidden)?,
-        v: archive.matrix(&name("self_attn.v_proj"), kv, hidden)?,
-        o: archive.matrix(&name("self_attn.o_proj"), hidden, q)?,
+        q,
+        k,
+        v,
+        o,
+        delta_net,
         mlp_norm: load_norm(config, archive, &name(mlp_norm), hidden)?,
         mlp: load_mlp::load(config, archive, index)?,
         qkv_bias: load_qkv_bias(config, archive, index)?,
@@ -76,6 +77,29 @@ fn load_layer(
         qk_norm: load_qk_norm(config, archive, index)?,
         post_norms: load_post_norms(config, archive, index)?,
     })
+}
+
+/// The q, k, v and o projections of layer `index`, and its gated delta net, if it has one.
+fn load_projections(
+    config: &ModelConfig,
+    archive: &mut Archive,
+    index: usize,
+) -> Result<([Tensor; 4], Option<DeltaNet>), LoadError> {
+    if let Some(net) = config.layer_delta_net(index) {
+        let (projections, net) = delta_net_file::load(config, net, archive, index)?;
+        return Ok((projections, Some(net)));
+    }
+    let [q, k, v, o] = config.projections(index);
+    if config.architecture.has_fused_projections() {
+        let name = |part: &str| format!("model.layers.{index}.self_attn.{part}_proj.weight");
+        let rows = [q.0, k.0, v.0];
+        let [q, k, v] = load_mlp::fused(archive, &name("qkv"), rows, config.hidden_size)?;
+        return Ok(([q, k, v, archive.matrix(&name("o"), o.0, o.1)?], None));
+    }
+    let mut matrix = |part: &str, (rows, cols)| {
+        archive.matrix(&format!("model.layers.{index}.self_attn.{part}_proj.weight"), rows, cols)
+    };
+    Ok(([matrix("q", q)?, matrix("k", k)?, matrix("v", v)?, matrix("o", o)?], None))
 }
 
 fn optional_vector(
@@ -110,7 +134,7 @@ fn load_qk_norm(
     archive: &mut Archive,
     index: usize,
 ) -> Result<Option<QkNorm>, LoadError> {
-    if !config.architecture.has_qk_norm() {
+    if !config.architecture.has_qk_norm() || config.layer_delta_net(index).is_some() {
         return Ok(None);
     }
     let mut norm = |part: &str, len: usize| {

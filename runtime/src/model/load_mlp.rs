@@ -4,7 +4,7 @@ use super::archive::Archive;
 use super::error::LoadError;
 use super::gpt_oss;
 use super::mlp::stack_f32;
-use super::{Architecture, GatedMlp, Mixture, MixtureConfig, Mlp, ModelConfig};
+use super::{Architecture, GatedMlp, Mixture, MixtureConfig, Mlp, ModelConfig, Tensor};
 
 /// Names of a mixture's weights, without `model.layers.N.`.
 struct Names {
@@ -49,12 +49,33 @@ fn load_gated(
     let mut matrix = |projection: &str, rows, cols| {
         archive.matrix(&format!("model.layers.{index}.{part}.{projection}.weight"), rows, cols)
     };
+    if config.architecture.has_fused_projections() {
+        let down = matrix("down_proj", hidden, inner)?;
+        let name = format!("model.layers.{index}.{part}.gate_up_proj.weight");
+        let [gate, up] = fused(archive, &name, [inner; 2], hidden)?;
+        return Ok(GatedMlp { gate, up, down, bias: None });
+    }
     Ok(GatedMlp {
         gate: matrix("gate_proj", inner, hidden)?,
         up: matrix("up_proj", inner, hidden)?,
         down: matrix("down_proj", hidden, inner)?,
         bias: None,
     })
+}
+
+/// Loads several projections of `cols` inputs that are one matrix `name`, with `rows` rows each.
+pub(super) fn fused<const N: usize>(
+    archive: &mut Archive,
+    name: &str,
+    rows: [usize; N],
+    cols: usize,
+) -> Result<[Tensor; N], LoadError> {
+    let whole = archive.matrix(name, rows.iter().sum(), cols)?;
+    let mut first = 0;
+    Ok(rows.map(|rows| {
+        first += rows;
+        whole.part(first - rows, rows).expect("the matrix has the rows of all")
+    }))
 }
 
 fn load_mixture(

@@ -18,7 +18,10 @@ pub(super) fn read(
         return Ok(None);
     }
     let num_experts = num_experts(fields)?;
-    let is_qwen = matches!(architecture, Architecture::Qwen2Moe | Architecture::Qwen3Moe);
+    let is_qwen = matches!(
+        architecture,
+        Architecture::Qwen2Moe | Architecture::Qwen3Moe | Architecture::Qwen3Next
+    );
     let expert_size = if is_qwen { "moe_intermediate_size" } else { "intermediate_size" };
     let shared_size = match architecture.has_shared_expert() {
         true => Some(fields.size("shared_expert_intermediate_size", MAX_WIDTH)?),
@@ -31,6 +34,8 @@ pub(super) fn read(
         shared_size,
         normalized: match architecture {
             Architecture::Mixtral | Architecture::GptOss => true,
+            // True is transformers' default of Qwen3-Next.
+            Architecture::Qwen3Next if fields.get("norm_topk_prob").is_none() => true,
             _ => fields.flag("norm_topk_prob")?,
         },
         dense_layers: if is_qwen { dense_layers(fields, num_layers)? } else { Vec::new() },

@@ -8,6 +8,8 @@ pub mod adapter;
 pub mod archive;
 pub mod config;
 mod config_file;
+pub mod delta_net;
+mod delta_net_file;
 pub mod error;
 mod family;
 pub(crate) mod fields;
@@ -36,7 +38,9 @@ pub use archive::Archive;
 pub use config::{
     Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,
 };
+pub use delta_net::{DeltaNet, DeltaNetConfig};
 pub use error::LoadError;
+pub use family::families_table;
 pub use files::WeightFiles;
 pub use generation_config::GenerationConfig;
 pub use inventory::TensorInfo;

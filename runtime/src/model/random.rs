@@ -7,8 +7,8 @@ use trail_cpu_kernels::fill_random;
 use trail_platform::{Memory, Rng};
 
 use super::{
-    Dtype, GatedMlp, LayerWeights, Mixture, MixtureConfig, Mlp, MlpBias, Model, ModelConfig,
-    PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
+    DeltaNet, DeltaNetConfig, Dtype, GatedMlp, LayerWeights, Mixture, Mlp, MlpBias, Model,
+    ModelConfig, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights,
 };
 
 /// Number of values drawn from one seed: the unit of parallel generation.
@@ -45,11 +45,15 @@ impl Model {
                     k: next()?,
                     v: next()?,
                     o: next()?,
+                    delta_net: match config.layer_delta_net(index) {
+                        None => None,
+                        Some(net) => Some(vectors.delta_net(next()?, hidden, net)),
+                    },
                     mlp_norm: vectors.norm(hidden),
                     mlp: match config.layer_mixture(index) {
                         None => Mlp::Dense(gated(&mut next)?),
                         Some(mixture) => Mlp::Mixture(Mixture {
-                            router: vectors.router(hidden, mixture),
+                            router: vectors.router(hidden, mixture.router_rows()),
                             router_bias: vectors.bias(&config, mixture.router_rows()),
                             experts: (0..mixture.num_experts)
                                 .map(|_| {
@@ -66,7 +70,7 @@ impl Model {
                     qkv_bias: vectors.qkv_bias(&config),
                     o_bias: vectors.bias(&config, hidden),
                     sinks: vectors.bias(&config, config.num_heads),
-                    qk_norm: vectors.qk_norm(&config),
+                    qk_norm: vectors.qk_norm(&config, index),
                     post_norms: vectors.post_norms(&config),
                 });
             }
@@ -98,8 +102,8 @@ impl Vectors {
     }
 
     /// Scores of unit activations have a standard deviation of 1.
-    fn router(&mut self, hidden: usize, mixture: &MixtureConfig) -> Tensor {
-        let (rows, deviation) = (mixture.router_rows(), 1.0 / (hidden as f32).sqrt());
+    fn router(&mut self, hidden: usize, rows: usize) -> Tensor {
+        let deviation = 1.0 / (hidden as f32).sqrt();
         let values: Vec<f32> =
             (0..rows * hidden).map(|_| deviation * self.0.fast_normal()).collect();
         let bytes = Arc::new(bytemuck::cast_slice::<f32, u8>(&values).to_vec());
@@ -127,9 +131,23 @@ impl Vectors {
         })
     }
 
-    fn qk_norm(&mut self, config: &ModelConfig) -> Option<QkNorm> {
+    /// Decays of a token from 0.3 to 0.97.
+    fn delta_net(&mut self, gate: Tensor, hidden: usize, net: &DeltaNetConfig) -> DeltaNet {
+        let heads = net.value_heads;
+        let decay = |head: usize| -(0.05 + (head % 8) as f32 / 5.0);
+        DeltaNet {
+            gate,
+            rates: self.router(hidden, 2 * heads),
+            conv: self.draw(0.5, net.taps * net.channels()),
+            decay: (0..heads).map(decay).collect(),
+            decay_bias: self.draw(0.0, heads),
+            norm: self.norm(net.value_dim),
+        }
+    }
+
+    fn qk_norm(&mut self, config: &ModelConfig, layer: usize) -> Option<QkNorm> {
         let (q, k) = config.qk_norm_sizes();
-        let has = config.architecture.has_qk_norm();
+        let has = config.architecture.has_qk_norm() && config.layer_delta_net(layer).is_none();
         has.then(|| QkNorm { q: self.norm(q), k: self.norm(k) })
     }
 
@@ -143,11 +161,11 @@ impl Vectors {
 /// Shapes `[rows, cols]` of all matrices, in the order of [`Weights`].
 fn tensor_shapes(config: &ModelConfig) -> Vec<(usize, usize)> {
     let (hidden, vocab) = (config.hidden_size, config.vocab_size);
-    let (q, kv) = (config.q_size(), config.kv_size());
     let gated = |inner: usize| [(inner, hidden), (inner, hidden), (hidden, inner)];
     let mut shapes = vec![(vocab, hidden)];
     for layer in 0..config.num_layers {
-        shapes.extend([(q, hidden), (kv, hidden), (kv, hidden), (hidden, q)]);
+        shapes.extend(config.projections(layer));
+        shapes.extend(config.layer_delta_net(layer).map(|net| (net.value_size(), hidden)));
         match config.layer_mixture(layer) {
             None => shapes.extend(gated(config.intermediate_size)),
             Some(mixture) => {

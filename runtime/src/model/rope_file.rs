@@ -1,5 +1,9 @@
 //! Reading the RoPE settings of `config.json`.
 
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
 use super::config::{Architecture, RopeConfig, RopeScaling, Yarn};
 use super::error::LoadError;
 use super::family::Family;
@@ -7,6 +11,10 @@ use super::fields::Fields;
 
 /// Base of the frequencies of Gemma 3's local layers, as in transformers.
 const DEFAULT_LOCAL_THETA: f64 = 10_000.0;
+/// Default of the hybrids' `partial_rotary_factor`, as in transformers.
+const DEFAULT_PARTIAL: f64 = 0.25;
+/// Divisors of frequencies that are taken.
+pub(super) const FACTORS: RangeInclusive<f32> = 1e-6..=1e6;
 /// Default of YaRN's `beta_fast`, as in transformers.
 pub(super) const DEFAULT_BETA_FAST: f64 = 32.0;
 /// Default of YaRN's `beta_slow`, as in transformers.
@@ -19,16 +27,48 @@ pub(super) fn read(
     family: &Family,
     max_context: usize,
 ) -> Result<(RopeConfig, Option<RopeConfig>), LoadError> {
-    refuse_partial(fields)?;
     if family.architecture == Architecture::Gemma3 {
         return read_by_layer_type(fields, family, max_context);
     }
-    let inner = match fields.object("rope_scaling", "rope_scaling.")? {
-        None => fields.object("rope_parameters", "rope_parameters.")?,
-        some => some,
-    };
+    let inner = inner(fields)?;
+    if !family.architecture.has_partial_rope() {
+        [Some(fields), inner.as_ref()].into_iter().flatten().try_for_each(refuse_partial)?;
+    }
     let theta = ("rope_theta", family.rope_theta);
     Ok((read_one(fields, &[inner], theta, max_context)?, None))
+}
+
+/// The object of RoPE's settings, under either of its names.
+fn inner<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, LoadError> {
+    match fields.object("rope_scaling", "rope_scaling.")? {
+        None => fields.object("rope_parameters", "rope_parameters."),
+        some => Ok(some),
+    }
+}
+
+/// Reads the dimensions of a head that are rotated (hybrids, Phi): `partial_rotary_factor` of the
+/// heads' `head_dim`; `None`: all.
+pub(super) fn rotary_dim(
+    fields: &Fields,
+    family: &Family,
+    head_dim: usize,
+) -> Result<Option<usize>, LoadError> {
+    if !family.architecture.has_partial_rope() {
+        return Ok(None);
+    }
+    let key = "partial_rotary_factor";
+    let of_object = match inner(fields)? {
+        None => None,
+        Some(object) => object.optional_positive(key)?,
+    };
+    let default = if family.architecture.is_hybrid() { DEFAULT_PARTIAL } else { 1.0 };
+    let factor = of_object.or(fields.optional_positive(key)?).unwrap_or(default);
+    let rotated = (head_dim as f64 * factor) as usize;
+    if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
+        let expected = format!("a part of head_dim ({head_dim}) that is an even number");
+        return Err(fields.refuse(key, &expected, "check that this is the model's config.json"));
+    }
+    Ok((rotated < head_dim).then_some(rotated))
 }
 
 /// Reads Gemma 3's settings in their two forms: `rope_theta`, `rope_scaling` (of the global layers
@@ -47,6 +87,8 @@ fn read_by_layer_type(
         sliding = types.object(LAYER_TYPES[1], "rope_parameters.sliding_attention.")?;
     }
     let scaling = fields.object("rope_scaling", "rope_scaling.")?;
+    let objects = [scaling.as_ref(), full.as_ref(), sliding.as_ref()];
+    objects.into_iter().flatten().chain([fields]).try_for_each(refuse_partial)?;
     let theta = ("rope_theta", family.rope_theta);
     let global = read_one(fields, &[scaling, full], theta, max_context)?;
     let theta = ("rope_local_base_freq", DEFAULT_LOCAL_THETA);
@@ -68,11 +110,10 @@ fn read_one(
     let mut theta = None;
     let mut scaling = None;
     for object in objects.iter().flatten() {
-        refuse_partial(object)?;
         theta = theta.or(object.optional_positive("rope_theta")?);
         if scaling.is_none() {
             let original_context = original_context(fields, object, max_context)?;
-            scaling = Some(read_scaling(object, original_context)?);
+            scaling = Some(read_scaling(object, original_context, max_context)?);
         }
     }
     let outer_theta = fields.optional_positive(outer_theta)?;
@@ -84,7 +125,7 @@ fn read_one(
     Ok(RopeConfig { theta, scaling })
 }
 
-/// Rejects partial rotary embedding, which is not supported.
+/// Rejects partial rotary embedding, which only hybrids and Phi have.
 fn refuse_partial(fields: &Fields) -> Result<(), LoadError> {
     let key = "partial_rotary_factor";
     match fields.optional_positive(key)? {
@@ -104,23 +145,66 @@ fn original_context(outer: &Fields, inner: &Fields, max_context: usize) -> Resul
     Ok(original.unwrap_or(max_context as f64))
 }
 
+/// Keys of plain RoPE.
+const UNSCALED: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
+
 /// Reads the frequency scaling of a model trained with `original_context` tokens.
-fn read_scaling(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {
+fn read_scaling(
+    fields: &Fields,
+    original_context: f64,
+    max_context: usize,
+) -> Result<RopeScaling, LoadError> {
     let key = if fields.get("rope_type").is_some() { "rope_type" } else { "type" };
     match fields.text(key)? {
         Some("default") => Ok(RopeScaling::None),
         // Without a kind there is no scaling, unless other keys show that one was intended.
-        None if fields.keys().all(|key| key == "rope_theta" || fields.get(key).is_none()) => {
+        None if fields.keys().all(|key| UNSCALED.contains(&key) || fields.get(key).is_none()) => {
             Ok(RopeScaling::None)
         }
         Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),
         Some("llama3") => read_llama3(fields, original_context),
         Some("yarn") => read_yarn(fields, original_context),
+        // The frequencies change beyond `max_position_embeddings`, where no request goes.
+        Some("dynamic") => fields.positive("factor").map(|_| RopeScaling::None),
+        // The second is the name in the first releases of Phi-3.
+        Some("longrope" | "su") => {
+            let factor = fields.optional_positive("factor")?;
+            let factor = factor.unwrap_or(max_context as f64 / original_context);
+            let attention_factor = fields.optional_positive("attention_factor")?.unwrap_or_else(|| {
+                if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() }
+            });
+            Ok(RopeScaling::LongRope { attention_factor })
+        }
         _ => {
-            let expected = "\"default\", \"linear\", \"llama3\" or \"yarn\"";
+            let expected =
+                "\"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\" or \"longrope\"";
             Err(fields.refuse(key, expected, "choose a model with one of these"))
         }
     }
+}
+
+/// Reads LongRoPE's divisors of the frequencies, of `rotary_dim` dimensions: the long ones where
+/// the model's context exceeds the original one, else the short ones. Transformers chooses by the
+/// length of the sequence, so that keys are rotated by the one and queries by the other once it
+/// grows beyond; here, as in vLLM and llama.cpp, an answer has one set.
+pub(super) fn factors(
+    fields: &Fields,
+    rope: &RopeConfig,
+    rotary_dim: usize,
+    max_context: usize,
+) -> Result<Option<Vec<f32>>, LoadError> {
+    let object = inner(fields)?;
+    let (RopeScaling::LongRope { .. }, Some(object)) = (rope.scaling, object) else {
+        return Ok(None);
+    };
+    let is_long = max_context as f64 > original_context(fields, &object, max_context)?;
+    let key = if is_long { "long_factor" } else { "short_factor" };
+    let factor = |value: &Value| Some(value.as_f64()? as f32).filter(|x| FACTORS.contains(x));
+    let list = object.get(key).and_then(Value::as_array).filter(|x| x.len() == rotary_dim / 2);
+    let factors: Option<Vec<f32>> = list.and_then(|list| list.iter().map(factor).collect());
+    let expected = || format!("{} factors from 1e-6 to 1e6", rotary_dim / 2);
+    let remedy = "check that this is the model's config.json";
+    factors.map(Some).ok_or_else(|| object.refuse(key, &expected(), remedy))
 }
 
 fn read_yarn(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {

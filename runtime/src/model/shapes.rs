@@ -1,21 +1,23 @@
 //! Named shapes, for benchmarks and tests.
 
 use super::{
-    Activation, Architecture, MixtureConfig, ModelConfig, RopeConfig, RopePairing, RopeScaling,
-    Yarn,
+    Activation, Architecture, DeltaNetConfig, MixtureConfig, ModelConfig, RopeConfig, RopePairing,
+    RopeScaling, Yarn,
 };
 
 /// A name and the configuration that it names.
 type Shape = (&'static str, fn() -> ModelConfig);
 
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 11] = [
     ("tiny", tiny),
+    ("tiny-hybrid", tiny_hybrid),
     ("demo", demo),
     ("llama3.2-1b", llama3_2_1b),
     ("llama3-8b", llama3_8b),
     ("qwen2.5-0.5b", qwen2_5_500m),
     ("qwen3-0.6b", qwen3_600m),
     ("gemma3-1b", gemma3_1b),
+    ("qwen3.5-0.8b", qwen3_5_800m),
     ("qwen3-30b-a3b", qwen3_30b_a3b),
     ("gpt-oss-20b", gpt_oss_20b),
 ];
@@ -40,10 +42,12 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         hidden_size: 4096,
         intermediate_size: 14336,
         mixture: None,
+        delta_net: None,
         num_layers,
         num_heads: 32,
         num_kv_heads: 8,
         head_dim,
+        rotary_dim: None,
         vocab_size: 128_256,
         max_context: 8192,
         rms_norm_eps: 1e-5,
@@ -54,6 +58,8 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         rope_pairing: RopePairing::Halves,
         attention_scale: None,
         embedding_scale: 1.0,
+        residual_multiplier: 1.0,
+        logits_scaling: 1.0,
         activation: Activation::Silu,
         windows: vec![None; num_layers],
         tie_word_embeddings: false,
@@ -112,6 +118,35 @@ fn qwen3_600m() -> ModelConfig {
         head_dim: 128,
         max_context: 40_960,
         windows: vec![None; 28],
+        ..qwen2_5_500m()
+    }
+}
+
+fn qwen3_5_800m() -> ModelConfig {
+    let num_layers = 24;
+    let delta_net = DeltaNetConfig {
+        layers: (0..num_layers).filter(|layer| layer % 4 != 3).collect(),
+        key_heads: 16,
+        value_heads: 16,
+        key_dim: 128,
+        value_dim: 128,
+        taps: 4,
+    };
+    ModelConfig {
+        architecture: Architecture::Qwen35,
+        hidden_size: 1024,
+        intermediate_size: 3584,
+        delta_net: Some(delta_net),
+        num_layers,
+        num_heads: 8,
+        num_kv_heads: 2,
+        head_dim: 256,
+        rotary_dim: Some(64),
+        vocab_size: 248_320,
+        max_context: 262_144,
+        rope: RopeConfig { theta: 10_000_000.0, scaling: RopeScaling::None },
+        bos_token: None,
+        eos_tokens: vec![248_044],
         ..qwen2_5_500m()
     }
 }
@@ -211,6 +246,26 @@ fn tiny() -> ModelConfig {
         vocab_size: 256,
         max_context: 512,
         ..small(2, 16)
+    }
+}
+
+/// Gated delta nets around a layer with attention.
+fn tiny_hybrid() -> ModelConfig {
+    let delta_net = DeltaNetConfig {
+        layers: vec![0, 2],
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 8,
+        value_dim: 16,
+        taps: 4,
+    };
+    ModelConfig {
+        architecture: Architecture::Qwen35,
+        delta_net: Some(delta_net),
+        num_layers: 3,
+        rotary_dim: Some(8),
+        windows: vec![None; 3],
+        ..tiny()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Dtype, GatedMlp, Mlp};
+use super::{DeltaNet, Dtype, GatedMlp, Mlp};
 
 /// Shared bytes of tensors: a mapped file or an owned buffer.
 pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -78,6 +78,17 @@ impl Tensor {
         fits.then(|| Tensor { rows, offset, ..self.clone() })
     }
 
+    /// The given `rows` as a matrix of their own: a copy.
+    pub fn with_rows(&self, rows: impl Iterator<Item = usize>) -> Tensor {
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        for row in rows {
+            bytes.extend_from_slice(self.row_bytes(row));
+            count += 1;
+        }
+        Tensor::new(self.dtype, count, self.cols, Arc::new(bytes), 0).expect("as many bytes")
+    }
+
     /// The bytes of row `row`.
     pub fn row_bytes(&self, row: usize) -> &[u8] {
         assert!(!self.interleaved, "an interleaved matrix has no bytes of a row");
@@ -105,7 +116,8 @@ impl std::fmt::Debug for Tensor {
 pub struct LayerWeights {
     /// RMSNorm before attention: `[hidden]`.
     pub attention_norm: Vec<f32>,
-    /// Query projection: `[num_heads * head_dim, hidden]`.
+    /// Query projection: `[num_heads * head_dim, hidden]`; in a hybrid's attention with the rows of
+    /// a gate after those of each head. See [`DeltaNet`] for the projections of other layers.
     pub q: Tensor,
     /// Key projection: `[num_kv_heads * head_dim, hidden]`.
     pub k: Tensor,
@@ -113,6 +125,8 @@ pub struct LayerWeights {
     pub v: Tensor,
     /// Output projection: `[hidden, num_heads * head_dim]`.
     pub o: Tensor,
+    /// The gated delta net in place of attention, if the layer has one.
+    pub delta_net: Option<DeltaNet>,
     /// RMSNorm before the MLP: `[hidden]`.
     pub mlp_norm: Vec<f32>,
     /// The MLP, or the experts in its place.
@@ -162,10 +176,11 @@ pub struct PostNorms {
 
 impl LayerWeights {
     /// The matrices in the order of the forward pass, those of all experts among them; a router is
-    /// none, as it is f32 in memory.
+    /// none, nor are a gated delta net's rates, as they are f32 in memory.
     pub fn matrices(&self) -> impl Iterator<Item = &Tensor> {
-        let attention = [&self.q, &self.k, &self.v, &self.o];
-        attention.into_iter().chain(self.mlp.gated().flat_map(GatedMlp::matrices))
+        let gate = self.delta_net.as_ref().map(|net| &net.gate);
+        let inputs = [&self.q, &self.k, &self.v].into_iter().chain(gate);
+        inputs.chain([&self.o]).chain(self.mlp.gated().flat_map(GatedMlp::matrices))
     }
 
     /// Weights that a token is multiplied with, where it goes to `experts` experts.
@@ -179,8 +194,9 @@ impl LayerWeights {
 
     /// The matrices, to be changed.
     pub fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
-        let attention = [&mut self.q, &mut self.k, &mut self.v, &mut self.o];
-        attention.into_iter().chain(self.mlp.gated_mut().flat_map(GatedMlp::matrices_mut))
+        let gate = self.delta_net.as_mut().map(|net| &mut net.gate);
+        let inputs = [&mut self.q, &mut self.k, &mut self.v].into_iter().chain(gate);
+        inputs.chain([&mut self.o]).chain(self.mlp.gated_mut().flat_map(GatedMlp::matrices_mut))
     }
 }
 

@@ -57,9 +57,9 @@ struct PreTokenization {
     adds_bos: bool,
 }
 
-const PRE_TOKENIZATIONS: [PreTokenization; 5] = [
+const PRE_TOKENIZATIONS: [PreTokenization; 6] = [
     PreTokenization {
-        names: &["smollm"],
+        names: &["smollm", "refact"],
         patterns: &[r"\p{N}", GPT2],
         ignores_merges: false,
         adds_bos: false,
@@ -69,6 +69,12 @@ const PRE_TOKENIZATIONS: [PreTokenization; 5] = [
         patterns: &[LLAMA3],
         ignores_merges: true,
         adds_bos: true,
+    },
+    PreTokenization {
+        names: &["dbrx"],
+        patterns: &[LLAMA3],
+        ignores_merges: false,
+        adds_bos: false,
     },
     PreTokenization {
         names: &["qwen2", "deepseek-r1-qwen"],

@@ -63,7 +63,12 @@ fn request(i: u32) -> Request {
 /// latency in seconds, and the engine's preemptions. `no_prefix_cache`: a simulation of the log has
 /// sizes, and no names of blocks.
 fn run(policy: PolicyKind, no_prefix_cache: bool) -> (String, f64, u64) {
-    let model = Arc::new(Model::random("tiny", Dtype::Bf16, 7).expect("a known shape"));
+    run_of("tiny", policy, no_prefix_cache)
+}
+
+/// The same of a model of `shape`.
+fn run_of(shape: &str, policy: PolicyKind, no_prefix_cache: bool) -> (String, f64, u64) {
+    let model = Arc::new(Model::random(shape, Dtype::Bf16, 7).expect("a known shape"));
     let (clock, lines) = (Arc::new(StepClock::new(COST)), Lines::default());
     let config = EngineConfig {
         probe: Some(Probe::random(model.config.hidden_size, 0, 3)),
@@ -132,6 +137,17 @@ fn a_recorded_run_replays_to_the_same_decisions_under_every_policy() {
         let got = mean_latency(&recorded);
         assert!((got / latency_s - 1.0).abs() < 1e-6, "{policy}: {got}, not {latency_s}");
     }
+}
+
+/// Marks of blocks with snapshots are inputs of the scheduler.
+#[test]
+fn a_run_of_a_hybrid_replays_to_the_same_decisions() {
+    let (text, ..) = run_of("tiny-hybrid", PolicyKind::trail(0.8), false);
+    let log = DecisionLog::parse(&text).expect("sound");
+    let is_marking = |event: &&LogEvent| matches!(event, LogEvent::Resumable { .. });
+    assert!(log.header.config.marked_blocks && log.events.iter().any(|event| is_marking(&event)));
+    let replay = Replay::run(&log).expect("the same decisions");
+    assert!(replay.plans > 100 && replay.decisions >= 40);
 }
 
 #[test]

@@ -92,6 +92,14 @@ fn steps_with_adapters_allocate_nothing() {
     check(Speculate::Auto, &[adapter(1), adapter(2), adapter(3)]);
 }
 
+#[test]
+fn steps_of_a_hybrid_allocate_nothing() {
+    let _alone = super::alone();
+    let hybrid = Arc::new(Model::random("tiny-hybrid", Dtype::Bf16, 7).expect("a known shape"));
+    check_model(&hybrid, Speculate::Auto, &[]);
+    check_model(&hybrid, Speculate::Ngram, &[]);
+}
+
 /// Prompts that take several steps, some computed twice. Their events are in the chunk that those
 /// of the answer are in.
 #[test]
@@ -130,7 +138,11 @@ fn config(speculate: Speculate) -> EngineConfig {
 }
 
 fn check(speculate: Speculate, adapters: &[Arc<Adapter>]) {
-    let engine = Engine::new(model(7), config(speculate)).expect("builds");
+    check_model(&model(7), speculate, adapters);
+}
+
+fn check_model(model: &Arc<Model>, speculate: Speculate, adapters: &[Arc<Adapter>]) {
+    let engine = Engine::new(model.clone(), config(speculate)).expect("builds");
     // Thread-locals and lazy parts are initialised.
     let (_, mut before) = run(&engine, 90, adapters);
     for max_tokens in [90, 30, 90] {

@@ -140,6 +140,8 @@ fn adapters_of_another_base_are_refused() {
         let error = message(&changed(name, base, |_| ()).expect_err(name));
         assert!(error.contains(part) && error.contains("lora_"), "{error}");
     }
+    let error = message(&changed("all", "qwen3_5-f32", |_| ()).expect_err("a hybrid"));
+    assert!(error.contains("without gated delta nets"), "{error}");
     let missing =
         Adapter::load(Path::new("/nowhere"), &base(&Golden::load(&folder().join("all"))).config);
     let error = message(&missing.expect_err("no such folder"));

@@ -3,10 +3,17 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use trail_runtime::model::{Activation, Architecture, ModelConfig, RopeConfig, RopeScaling};
+use trail_runtime::model::{
+    Activation, Architecture, LoadError, ModelConfig, RopeConfig, RopeScaling, families_table,
+};
 
 /// The smallest config, with the keys of `changes` set.
 fn config(changes: Value) -> ModelConfig {
+    read(&changes).expect("a config")
+}
+
+/// The same, or its refusal.
+fn read(changes: &Value) -> Result<ModelConfig, LoadError> {
     let mut config = json!({
         "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
         "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 128,
@@ -14,7 +21,6 @@ fn config(changes: Value) -> ModelConfig {
     let keys = config.as_object_mut().expect("an object");
     keys.extend(changes.as_object().expect("an object").clone());
     ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes())
-        .expect("a config")
 }
 
 #[test]
@@ -110,6 +116,91 @@ fn qwen_has_windows_above_the_first_layers() {
     };
     assert_eq!((qwen("qwen2").head_dim, qwen("qwen2").num_kv_heads), (2, 32));
     assert_eq!((qwen("qwen3").head_dim, qwen("qwen3").num_kv_heads), (128, 32));
+}
+
+#[test]
+fn the_families_are_those_of_the_document() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/models.md");
+    let text = std::fs::read_to_string(path).expect("docs/models.md");
+    let (_, rest) = text.split_once("<!-- families -->\n").expect("the table's begin");
+    let (found, _) = rest.split_once("<!-- /families -->").expect("the table's end");
+    assert_eq!(found, families_table(), "docs/models.md should have:\n{}", families_table());
+}
+
+/// LongRoPE by the context, its lists by the rotated dimensions, and Granite's factors.
+#[test]
+fn phi_and_granite_have_factors() {
+    let mut all = json!({"model_type": "phi3", "num_attention_heads": 2,
+        "original_max_position_embeddings": 32, "partial_rotary_factor": 0.75, "rope_scaling": {"type": "su",
+        "short_factor": [1, 2, 3, 4, 5, 6], "long_factor": [6, 5, 4, 3, 2, 1]}});
+    let phi = config(all.clone());
+    assert_eq!((phi.rotary_dim, phi.num_kv_heads), (Some(12), 2));
+    assert_eq!(phi.rope_factors, Some(vec![6.0, 5.0, 4.0, 3.0, 2.0, 1.0]));
+    let expected = (1.0 + 4f64.ln() / 32f64.ln()).sqrt();
+    assert_eq!(phi.rope.attention_factor(), expected);
+    all["original_max_position_embeddings"] = json!(128);
+    let phi = config(all.clone());
+    assert_eq!(phi.rope_factors, Some(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    assert_eq!(phi.rope.attention_factor(), 1.0);
+    for (key, value) in [("short_factor", json!([1, 2])), ("short_factor", json!([0, 2, 3, 4, 5, 6]))]
+    {
+        let mut wrong = all.clone();
+        wrong["rope_scaling"][key] = value;
+        let error = read(&wrong).expect_err("refused").to_string();
+        assert!(error.contains("6 factors from 1e-6 to 1e6"), "{error}");
+    }
+    all["partial_rotary_factor"] = json!(0.1);
+    assert!(read(&all).expect_err("refused").to_string().contains("partial_rotary_factor"));
+    let factors = json!({"residual_multiplier": 0.25, "logits_scaling": 8});
+    let granite = config(json!({"model_type": "granite", "residual_multiplier": 0.25,
+        "logits_scaling": 8}));
+    assert_eq!((granite.residual_multiplier, granite.logits_scaling), (0.25, 8.0));
+    assert_eq!((granite.attention_scale, granite.embedding_scale), (Some(1.0), 1.0));
+    assert_eq!(config(factors).residual_multiplier, 1.0, "a key of another family");
+    let dynamic = config(json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}}));
+    assert_eq!(dynamic.rope.scaling, RopeScaling::None);
+}
+
+#[test]
+fn hybrids_have_gated_delta_nets_and_partial_rope() {
+    let read = |changes: Value| {
+        let mut all = json!({"model_type": "qwen3_5_text", "hidden_size": 32, "vocab_size": 64,
+            "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "max_position_embeddings": 128});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        ModelConfig::from_json(Path::new("config.json"), all.to_string().as_bytes())
+    };
+    let of = |changes: Value| read(changes).expect("a config");
+    let layers = |changes: Value| of(changes).delta_net.expect("gated delta nets").layers;
+    let plain = of(json!({}));
+    let net = plain.delta_net.as_ref().expect("gated delta nets");
+    assert_eq!(
+        (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps),
+        (16, 32, 128, 128, 4)
+    );
+    assert_eq!((plain.head_dim, plain.rotary_dim, plain.num_kv_heads), (256, Some(64), 4));
+    assert_eq!((plain.kv_layers(), plain.kv_layer(3)), (1, 0));
+    assert_eq!(net.layers, [0, 1, 2]);
+    assert_eq!(layers(json!({"full_attention_interval": 2})), [0, 2]);
+    let types = json!(["full_attention", "linear_attention", "full_attention", "full_attention"]);
+    assert_eq!(layers(json!({"layer_types": types})), [1]);
+    for (changes, rotated) in [
+        (json!({"partial_rotary_factor": 0.5}), Some(128)),
+        (json!({"rope_parameters": {"partial_rotary_factor": 0.125}}), Some(32)),
+        (json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}}), None),
+    ] {
+        assert_eq!(of(changes.clone()).rotary_dim, rotated, "{changes}");
+    }
+    for (changes, part) in [
+        (json!({"layer_types": vec!["linear_attention"; 4]}), "full_attention"),
+        (json!({"layer_types": vec!["sliding_attention"; 4]}), "linear_attention"),
+        (json!({"linear_num_value_heads": 24}), "linear_num_key_heads (16)"),
+        (json!({"partial_rotary_factor": 0.001}), "head_dim (256)"),
+        (json!({"linear_conv_kernel_dim": 0}), "from 1 to"),
+    ] {
+        let error = read(changes.clone()).expect_err("a refusal").to_string();
+        assert!(error.contains(part), "{changes}: {error}");
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use trail_runtime::backend::{BLOCK_TOKENS, Batch};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa};
 use trail_runtime::model::gguf::GgufModel;
 use trail_runtime::model::{
-    Activation, Adapter, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig, RopeScaling,
-    Tensor,
+    Activation, Adapter, DeltaNet, Dtype, LayerWeights, MixtureConfig, Mlp, Model, ModelConfig,
+    RopeScaling, Tensor,
 };
 use trail_runtime::reference::Reference;
 use trail_test_support::gguf::{gguf_of, unchanged};
@@ -33,7 +33,7 @@ pub(crate) fn last(mut logits: Vec<Vec<f32>>) -> Vec<f32> {
 #[test]
 fn reference_agrees_with_transformers() {
     let all = Golden::all(&golden_folder());
-    assert_eq!(all.len(), 14 * 3 + 2 + 5 * 2);
+    assert_eq!(all.len(), 14 * 3 + 2 + 5 * 2 + 2 * 2 + 4 * 2);
     for golden in all {
         let model = Model::load(&golden.folder).expect("a model");
         let reference = Reference::new(&model);
@@ -59,12 +59,35 @@ fn hidden_states_agree_with_transformers() {
     }
 }
 
+const HYBRIDS: [&str; 2] = ["qwen3_5-f32", "qwen3_next-f32"];
+
 /// Models, the feature of their variant, and its removal.
 type LeftOut = (&'static [&'static str], &'static str, fn(&mut Model));
 
-const LEFT_OUT: [LeftOut; 25] = [
-    (&["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32"], "window", |model| {
-        model.config.windows.fill(None);
+const LEFT_OUT: [LeftOut; 43] = [
+    (
+        &["mistral-f32", "ministral-f32", "qwen2-f32", "gemma3-f32", "phi3_short-f32"],
+        "window",
+        |model| model.config.windows.fill(None),
+    ),
+    (&["phi3-f32", "phi3_short-f32"], "partial RoPE of Phi", |model| {
+        (model.config.rotary_dim, model.config.rope_factors) = (None, None);
+    }),
+    (&["phi3-f32", "phi3_short-f32"], "factors of LongRoPE", |model| {
+        model.config.rope_factors = None;
+    }),
+    (&["phi3-f32"], "LongRoPE's factor of queries and keys", |model| {
+        model.config.rope.scaling = RopeScaling::None;
+    }),
+    (&["granite-f32"], "factor of the scores", |model| model.config.attention_scale = None),
+    (&["granite-f32"], "factor of the embedding", |model| model.config.embedding_scale = 1.0),
+    (&["granite-f32"], "factor of the blocks", |model| model.config.residual_multiplier = 1.0),
+    (&["granite-f32"], "divisor of the logits", |model| model.config.logits_scaling = 1.0),
+    (&["phi3-f32"], "order of gate and up", |model| {
+        each_layer(model, |layer| {
+            let Mlp::Dense(mlp) = &mut layer.mlp else { return };
+            std::mem::swap(&mut mlp.gate, &mut mlp.up);
+        });
     }),
     (
         &["llama3.1-f32", "llama3.2-f32", "linear-f32", "rope_parameters-f32", "gemma3-f32"],
@@ -107,19 +130,50 @@ const LEFT_OUT: [LeftOut; 25] = [
         });
     }),
     (&["gpt_oss-f32"], "its SwiGLU", |model| model.config.activation = Activation::Silu),
-    (&["qwen2_moe-f32"], "gate of the shared expert", |model| {
+    (&["qwen2_moe-f32", "qwen3_next-f32"], "gate of the shared expert", |model| {
         each_layer(model, |layer| {
             let Mlp::Mixture(mixture) = &mut layer.mlp else { return };
-            let mut values = mixture.router.to_f32();
-            let (rows, cols) = (mixture.router.rows, mixture.router.cols);
-            values[(rows - 1) * cols..].fill(0.0);
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
-            let router = Tensor::new(Dtype::F32, rows, cols, Arc::new(bytes), 0);
-            mixture.router = router.expect("as many bytes");
+            let gate = mixture.router.rows - 1;
+            let without = |row, value| if row == gate { 0.0 } else { value };
+            mixture.router = with_values(&mixture.router, without);
         });
     }),
     (&["qwen3-f32", "qwen3_moe-f32", "olmoe-f32", "gemma3-f32"], "q and k norms", |model| {
         each_layer(model, |layer| layer.qk_norm = None);
+    }),
+    (&HYBRIDS, "partial RoPE", |model| model.config.rotary_dim = None),
+    (&HYBRIDS, "q and k norms of hybrids", |model| each_layer(model, |l| l.qk_norm = None)),
+    (&HYBRIDS, "decay", |model| each_net(model, |net| net.decay.fill(0.0))),
+    (&HYBRIDS, "bias of the decay", |model| each_net(model, |net| net.decay_bias.fill(0.0))),
+    (&HYBRIDS, "convolution", |model| {
+        each_net(model, |net| {
+            let last = net.conv.len() / 4 * 3;
+            net.conv[..last].fill(0.0);
+        });
+    }),
+    (&HYBRIDS, "norm of the heads", |model| each_net(model, |net| net.norm.fill(1.0))),
+    (&HYBRIDS, "gate of the heads", |model| {
+        each_net(model, |net| net.gate = with_values(&net.gate, |_, _| 0.5));
+    }),
+    (&HYBRIDS, "weight of the update", |model| {
+        let heads = model.config.delta_net.as_ref().expect("gated delta nets").value_heads;
+        assert_eq!(heads, 4);
+        each_net(model, |net| {
+            net.rates = with_values(&net.rates, |row, value| if row < 4 { 0.0 } else { value });
+        });
+    }),
+    (&HYBRIDS, "gate of attention", |model| {
+        assert_eq!(model.config.head_dim, 16);
+        each_layer(model, |layer| {
+            if layer.delta_net.is_none() {
+                let is_gate = |row: usize| row / 16 % 2 == 1;
+                layer.q =
+                    with_values(&layer.q, |row, value| if is_gate(row) { 0.0 } else { value });
+            }
+        });
+    }),
+    (&HYBRIDS, "norm plus 1", |model| {
+        model.weights.norm.iter_mut().for_each(|weight| *weight -= 1.0);
     }),
     (&["smollm3-f32"], "NoPE", |model| model.config.layers_without_rope.clear()),
     (&["gemma3-f32"], "local RoPE", |model| model.config.local_rope = None),
@@ -137,6 +191,19 @@ const LEFT_OUT: [LeftOut; 25] = [
 
 fn mixture(model: &mut Model) -> &mut MixtureConfig {
     model.config.mixture.as_mut().expect("experts")
+}
+
+/// `matrix` with what `value` makes of a row's index and a value.
+fn with_values(matrix: &Tensor, value: impl Fn(usize, f32) -> f32) -> Tensor {
+    let (rows, cols) = (matrix.rows, matrix.cols);
+    let values = matrix.to_f32().into_iter().enumerate();
+    let values = values.map(|(at, of)| value(at / cols, of));
+    let bytes = values.flat_map(f32::to_le_bytes).collect::<Vec<_>>();
+    Tensor::new(Dtype::F32, rows, cols, Arc::new(bytes), 0).expect("as many bytes")
+}
+
+fn each_net(model: &mut Model, change: fn(&mut DeltaNet)) {
+    model.weights.layers.iter_mut().filter_map(|layer| layer.delta_net.as_mut()).for_each(change);
 }
 
 fn each_layer(model: &mut Model, change: fn(&mut LayerWeights)) {
@@ -170,7 +237,7 @@ fn both_forms_of_a_config_are_the_same_model() {
         assert_eq!(saved.expect("a config"), given, "{}", golden.name());
         found += 1;
     }
-    assert_eq!(found, 10);
+    assert_eq!(found, 12);
 }
 
 #[test]
@@ -269,8 +336,9 @@ fn runs_of_a_named_folder_agree_with_transformers() {
     };
     for golden in Golden::all(Path::new(&folder)) {
         let model = Model::load(&golden.folder).expect("a model");
-        let mixture = model.config.mixture.as_ref().expect("a mixture");
-        if mixture.dense_layers.is_empty() {
+        let is_plain = |mixture: &MixtureConfig| mixture.dense_layers.is_empty();
+        let is_hybrid = model.config.delta_net.is_some();
+        if !is_hybrid && model.config.mixture.as_ref().is_some_and(is_plain) {
             let bytes = Arc::new(gguf_of(&model, unchanged).file().0);
             let file = GgufModel::from_storage(Path::new("m.gguf"), bytes).expect("a GGUF file");
             check_backend(&golden, file.model().expect("a model"), Isa::Auto, None);

@@ -6,6 +6,7 @@ mod config;
 mod damage;
 mod gguf;
 mod golden;
+mod hybrids;
 mod quantized;
 mod refusal;
 mod zero_copy;

@@ -165,12 +165,20 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
     matrix(&mut file, "token_embd.weight", &weights.embed);
     for (index, layer) in weights.layers.iter().enumerate() {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
-        for (part, tensor) in [("attn_q", &layer.q), ("attn_k", &layer.k)] {
-            matrix(&mut file, &name(part), &stored_rows(model, tensor));
+        if model.config.architecture.has_fused_projections() {
+            matrix(&mut file, &name("attn_qkv"), &stacked(&[&layer.q, &layer.k, &layer.v]));
+        } else {
+            for (part, tensor) in [("attn_q", &layer.q), ("attn_k", &layer.k)] {
+                matrix(&mut file, &name(part), &stored_rows(model, tensor));
+            }
+            matrix(&mut file, &name("attn_v"), &layer.v);
         }
-        matrix(&mut file, &name("attn_v"), &layer.v);
         matrix(&mut file, &name("attn_output"), &layer.o);
         match &layer.mlp {
+            Mlp::Dense(mlp) if model.config.architecture.has_fused_projections() => {
+                matrix(&mut file, &name("ffn_up"), &stacked(&[&mlp.gate, &mlp.up]));
+                matrix(&mut file, &name("ffn_down"), &mlp.down);
+            }
             Mlp::Dense(mlp) => {
                 for (part, tensor) in ["ffn_gate", "ffn_up", "ffn_down"].iter().zip(mlp.matrices())
                 {
@@ -186,6 +194,14 @@ pub fn gguf_of(model: &Model, store: Store) -> GgufWriter {
         matrix(&mut file, "output.weight", &weights.lm_head);
     }
     file
+}
+
+/// The rows of all `parts` as one matrix.
+fn stacked(parts: &[&Tensor]) -> Tensor {
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
+    let rows = parts.iter().map(|part| part.rows).sum();
+    let (dtype, cols) = (parts[0].dtype, parts[0].cols);
+    Tensor::new(dtype, rows, cols, std::sync::Arc::new(bytes), 0).expect("as many bytes")
 }
 
 fn to_bytes(values: &[f32]) -> Vec<u8> {
@@ -232,7 +248,7 @@ fn write_mixture(
 
 /// A query or key projection with its rows in the order of the family's files.
 fn stored_rows(model: &Model, tensor: &Tensor) -> Tensor {
-    if family(model) != "llama" {
+    if !matches!(family(model), "llama" | "granite") {
         return tensor.clone();
     }
     let rows = std::sync::Arc::new(adjacent_rows(tensor, model.config.head_dim));
@@ -273,6 +289,8 @@ fn family(model: &Model) -> &'static str {
         Architecture::Qwen3 => "qwen3",
         Architecture::Gemma3 => "gemma3",
         Architecture::GptOss => "gpt-oss",
+        Architecture::Phi3 => "phi3",
+        Architecture::Granite => "granite",
         Architecture::Olmoe => "olmoe",
         Architecture::Qwen2Moe => "qwen2moe",
         Architecture::Qwen3Moe => "qwen3moe",
@@ -311,6 +329,13 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
         }
     }
     file.float(&key("attention.layer_norm_rms_epsilon"), config.rms_norm_eps);
+    file.int(&key("rope.dimension_count"), config.rotary_dim() as u32);
+    if config.architecture == Architecture::Granite {
+        file.float(&key("attention.scale"), config.attention_scale());
+        file.float(&key("residual_scale"), config.residual_multiplier);
+        file.float(&key("embedding_scale"), config.embedding_scale);
+        file.float(&key("logit_scale"), config.logits_scaling);
+    }
     file.float(&key("rope.freq_base"), config.rope.theta as f32);
     if let Some(window) = config.windows[0] {
         file.int(&key("attention.sliding_window"), window as u32);
@@ -329,6 +354,14 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
             file.float(&key("rope.scaling.factor"), yarn.factor as f32);
             let context = yarn.original_context as u32;
             file.int(&key("rope.scaling.original_context_length"), context);
+        }
+        // The file has both sets: the other one is of ones.
+        RopeScaling::LongRope { attention_factor } => {
+            file.float(&key("rope.scaling.attn_factor"), attention_factor as f32);
+            file.int(&key("rope.scaling.original_context_length"), 16);
+            let factors = config.rope_factors.as_ref().expect("factors");
+            file.vector("rope_factors_long.weight", factors);
+            file.vector("rope_factors_short.weight", &vec![1.0; factors.len()]);
         }
         RopeScaling::Llama3 { .. } => {
             let mut plain = config.clone();

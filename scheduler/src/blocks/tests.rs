@@ -41,6 +41,27 @@ fn a_block_is_found_by_name_until_it_is_needed_for_another() {
     assert_eq!((blocks.table(third)[3], blocks.find(&other)), (0, 0));
 }
 
+/// A mark is that of a known block, until it is taken back or the block is forgotten.
+#[test]
+fn known_blocks_are_found_up_to_the_last_marked_one() {
+    let mut blocks = Blocks::new(4, 2, 1024, 8).with_marked_only();
+    let [first, second] = [0, 1].map(RequestIdx);
+    let known = [10, 11, 12];
+    blocks.grow(first, 3);
+    blocks.set_resumable(1, true);
+    assert!(!blocks.is_resumable(1), "it is not known");
+    blocks.publish(first, &known);
+    assert_eq!((blocks.known(&known), blocks.find(&known)), (3, 0));
+    blocks.set_resumable(1, true);
+    assert_eq!((blocks.find(&known), blocks.find(&known[..1]), blocks.known(&[10, 9])), (2, 0, 1));
+    blocks.set_resumable(0, true);
+    blocks.set_resumable(1, false);
+    assert_eq!((blocks.find(&known), blocks.block_of(11)), (1, Some(1)));
+    blocks.release(first);
+    blocks.grow(second, 4);
+    assert_eq!((blocks.known(&known), blocks.is_resumable(0)), (0, false));
+}
+
 #[test]
 fn a_name_has_one_block_and_keeps_it() {
     let mut blocks = Blocks::new(4, 3, 1024, 8);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blocks::BlockHash;
+use crate::blocks::{BlockHash, BlockId};
 use crate::decision::Decision;
 use crate::prefill_limit::PrefillLimit;
 use crate::request::{NewRequest, RequestId};
@@ -25,6 +25,18 @@ pub enum LogEvent {
     ForgetHashes {
         /// The request.
         id: RequestId,
+    },
+    /// A request that lost its recurrent state began again.
+    Restart {
+        /// The request.
+        id: RequestId,
+    },
+    /// A block known by hash was marked, or its mark was taken back.
+    Resumable {
+        /// The block.
+        block: BlockId,
+        /// True if it was marked.
+        is_resumable: bool,
     },
     /// The last step sampled more tokens for a request than one: draft tokens were accepted.
     Accept {
@@ -138,6 +150,8 @@ impl LogEvent {
             | LogEvent::TrustPredictions(_)
             | LogEvent::BlockHash { .. }
             | LogEvent::ForgetHashes { .. }
+            | LogEvent::Restart { .. }
+            | LogEvent::Resumable { .. }
             | LogEvent::Accept { .. }
             | LogEvent::Finish { .. }
             | LogEvent::Transferred { .. } => Ok(()),

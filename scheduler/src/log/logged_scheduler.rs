@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use super::event::LogEvent;
 use super::header::LogHeader;
-use crate::blocks::{BlockChange, BlockHash};
+use crate::blocks::{BlockChange, BlockHash, BlockId};
 use crate::config::ConfigError;
 use crate::plan::Plan;
 use crate::prefill_limit::PrefillLimit;
@@ -74,6 +74,18 @@ impl LoggedScheduler {
     pub fn forget_hashes(&mut self, idx: RequestIdx) {
         self.log(LogEvent::ForgetHashes { id: self.scheduler.state(idx).id });
         self.scheduler.forget_hashes(idx);
+    }
+
+    /// [`Scheduler::restart`].
+    pub fn restart(&mut self, idx: RequestIdx) {
+        self.log(LogEvent::Restart { id: self.scheduler.state(idx).id });
+        self.scheduler.restart(idx);
+    }
+
+    /// [`Scheduler::set_resumable`].
+    pub fn set_resumable(&mut self, block: BlockId, is_resumable: bool) {
+        self.log(LogEvent::Resumable { block, is_resumable });
+        self.scheduler.set_resumable(block, is_resumable);
     }
 
     /// [`Scheduler::record_block_changes`].

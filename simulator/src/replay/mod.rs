@@ -90,11 +90,18 @@ impl Replayer {
                 recording.hashed(id, hash);
             }
             LogEvent::ForgetHashes { id } => {
-                let idx = self.live(id)?;
-                if !self.scheduler.state(idx).planned {
-                    return Err(format!("request {} is not in the plan", id.0));
-                }
+                let idx = self.in_plan(id)?;
                 self.scheduler.forget_hashes(idx);
+            }
+            LogEvent::Restart { id } => {
+                let idx = self.in_plan(id)?;
+                self.scheduler.restart(idx);
+            }
+            LogEvent::Resumable { block, is_resumable } => {
+                if block >= self.scheduler.config().num_blocks {
+                    return Err(format!("there is no block {block}"));
+                }
+                self.scheduler.set_resumable(block, is_resumable);
             }
             LogEvent::Accept { id, tokens } => {
                 let idx = self.live(id)?;
@@ -140,6 +147,15 @@ impl Replayer {
             }
         }
         Ok(())
+    }
+
+    /// The index of a request of the last plan.
+    fn in_plan(&self, id: RequestId) -> Result<RequestIdx, String> {
+        let idx = self.live(id)?;
+        match self.scheduler.state(idx).planned {
+            true => Ok(idx),
+            false => Err(format!("request {} is not in the plan", id.0)),
+        }
     }
 
     fn submit(&mut self, request: NewRequest) -> Result<(), String> {

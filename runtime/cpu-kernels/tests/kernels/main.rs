@@ -1,6 +1,7 @@
 //! Each kernel against its reference, on every instruction set that the CPU has.
 
 mod aligned;
+mod delta_rule;
 mod dtype;
 mod expand;
 mod pairs;

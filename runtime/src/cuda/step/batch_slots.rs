@@ -134,6 +134,7 @@ impl BatchSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::SegmentState;
 
     fn segment(request: u32, start: u32, len: u32) -> Segment {
         Segment {
@@ -149,6 +150,7 @@ mod tests {
             first_scored: 0,
             scored: 0,
             adapter: None,
+            state: SegmentState::default(),
         }
     }
 

@@ -37,12 +37,17 @@ fn refuse_family(config: &ModelConfig) -> Result<(), CudaError> {
     let mut layer_ropes = (0..config.num_layers).map(|layer| config.layer_rope(layer));
     let is_rope_by_layer = layer_ropes.any(|rope| rope != LayerRope::Global);
     let lacking = [
+        ("gated delta nets", config.delta_net.is_some()),
         ("experts", config.mixture.is_some()),
         ("YaRN", matches!(config.rope.scaling, RopeScaling::Yarn(_))),
+        ("LongRoPE", matches!(config.rope.scaling, RopeScaling::LongRope { .. })),
+        ("partial RoPE", config.rotary_dim.is_some()),
         ("norms after attention and MLP", architecture.has_post_norms()),
         ("another scale of the scores", config.attention_scale.is_some()),
         ("GeGLU", config.activation != Activation::Silu),
         ("a scaled embedding", config.embedding_scale != 1.0),
+        ("a residual multiplier", config.residual_multiplier != 1.0),
+        ("scaled logits", config.logits_scaling != 1.0),
         ("RoPE by layer", is_rope_by_layer),
     ];
     match lacking.into_iter().find(|(_, is_needed)| *is_needed) {
@@ -64,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_the_kernels_lack_is_named() {
-        let table: [Lacking; 11] = [
+        let table: [Lacking; 16] = [
             (|config| config.head_dim = 96, "head_dim = 96"),
             (|config| config.hidden_size = 2052, "hidden_size = 2052"),
             (|config| config.intermediate_size = 12, "intermediate_size = 12"),
@@ -74,9 +79,22 @@ mod tests {
                 |config| config.mixture = ModelConfig::named("qwen3-30b-a3b").unwrap().mixture,
                 "Llama with experts",
             ),
+            (
+                |config| config.delta_net = ModelConfig::named("qwen3.5-0.8b").unwrap().delta_net,
+                "Llama with gated delta nets",
+            ),
             (|config| config.attention_scale = Some(0.1), "another scale of the scores"),
             (|config| config.activation = Activation::GeluTanh, "GeGLU"),
             (|config| config.embedding_scale = 2.0, "a scaled embedding"),
+            (|config| config.residual_multiplier = 0.2, "a residual multiplier"),
+            (|config| config.logits_scaling = 8.0, "scaled logits"),
+            (|config| config.rotary_dim = Some(96), "partial RoPE"),
+            (
+                |config| {
+                    config.rope.scaling = RopeScaling::LongRope { attention_factor: 1.2 };
+                },
+                "LongRoPE",
+            ),
             (|config| config.layers_without_rope = vec![3], "RoPE by layer"),
             (
                 |config| {

@@ -4,7 +4,7 @@ use trail_scheduler::{Plan, PlanRow};
 
 use super::StepSizes;
 use super::row_times::{Choice, Outcome, RowTimes};
-use crate::backend::{BLOCK_TOKENS, MAX_DRAFT_TOKENS};
+use crate::backend::BLOCK_TOKENS;
 use crate::engine::active::ActiveRequest;
 use crate::engine::in_flight::InFlightStep;
 
@@ -16,6 +16,8 @@ pub(super) struct DraftBudget {
     pub(super) times: RowTimes,
     /// Most rows of a step.
     max_rows: usize,
+    /// Most draft tokens of a step.
+    max_drafts: usize,
     /// Rows and tokens of the step so far, and the time that drafting took.
     pub(super) step: Outcome,
     /// Rows that are left for draft tokens.
@@ -30,6 +32,7 @@ impl DraftBudget {
             always,
             times: RowTimes::new(),
             max_rows: sizes.max_rows,
+            max_drafts: sizes.max_drafts,
             step: Outcome::default(),
             left: 0,
             drafts: Vec::with_capacity(sizes.max_running),
@@ -42,7 +45,7 @@ impl DraftBudget {
         let prefills = plan.rows.iter().any(|row| row.len > 1 || !row.sample);
         let rows = plan.tokens() as usize;
         self.step = Outcome { rows, tokens: plan.rows.len() as f32, ns: 0.0 };
-        let free = self.max_rows.saturating_sub(rows).min(MAX_DRAFT_TOKENS);
+        let free = self.max_rows.saturating_sub(rows).min(self.max_drafts);
         self.left = if is_in_flight || prefills && !self.always { 0 } else { free };
         self.drafts.clear();
         self.drafts.resize(plan.rows.len(), 0);
@@ -71,7 +74,7 @@ impl DraftBudget {
 
     /// Most draft tokens after those of `step`, which is in flight.
     pub(super) fn max_after(&self, step: &InFlightStep) -> usize {
-        self.max_rows.saturating_sub(step.rows).min(MAX_DRAFT_TOKENS)
+        self.max_rows.saturating_sub(step.rows).min(self.max_drafts)
     }
 
     /// Adds `count` draft tokens to row `at` of the plan; `expected`: those that are right in the

@@ -71,6 +71,8 @@ pub(super) struct StepSizes {
     pub(super) kv_blocks: usize,
     /// Bound on the gap that prefill causes; zero for none.
     pub(super) max_gap: Duration,
+    /// Most draft tokens of a step.
+    pub(super) max_drafts: usize,
 }
 
 /// A source of draft tokens.

@@ -8,6 +8,7 @@ mod breakdown;
 mod churn;
 mod constraint;
 mod delivery;
+mod hybrids;
 mod late;
 mod prefix;
 mod prompt_logprobs;

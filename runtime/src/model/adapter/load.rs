@@ -28,6 +28,10 @@ impl Adapter {
         mut archive: Archive,
         model: &ModelConfig,
     ) -> Result<Adapter, LoadError> {
+        if model.delta_net.is_some() {
+            let (expected, found) = ("a base model without gated delta nets", "one with some");
+            return Err(LoadError::new(config, "base model", expected, found, OTHER_BASE));
+        }
         let parsed = AdapterConfig::parse(config, json)?;
         let mut found = [false; Projection::ALL.len()];
         let mut layers = Vec::with_capacity(model.num_layers);

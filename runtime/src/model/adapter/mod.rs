@@ -75,12 +75,13 @@ impl Adapter {
     }
 
     /// True if models of `config` have the shapes of the model that it was loaded for, and the
-    /// order of its rows.
+    /// order of its rows. Hybrids take none.
     pub fn fits(&self, config: &ModelConfig) -> bool {
         let shapes = Projection::ALL.map(|projection| projection.shape(config));
         let heads = (config.rope_pairing, config.head_dim);
         let is_mixture = |layer: usize| config.layer_mixture(layer).is_some();
-        (self.layers.len(), self.shapes, self.heads) == (config.num_layers, shapes, heads)
+        config.delta_net.is_none()
+            && (self.layers.len(), self.shapes, self.heads) == (config.num_layers, shapes, heads)
             && (0..).zip(&self.mixtures).all(|(layer, &mixture)| mixture == is_mixture(layer))
     }
 

@@ -22,25 +22,27 @@ const GEMMA_27B_LAYERS: usize = 62;
 const CONTROL_TOKEN: i64 = 3;
 
 /// Families by their names in `general.architecture`.
-const FAMILIES: [(&str, Architecture); 8] = [
+const FAMILIES: [(&str, Architecture); 10] = [
     ("llama", Architecture::Llama),
     ("qwen2", Architecture::Qwen2),
     ("qwen3", Architecture::Qwen3),
     ("gemma3", Architecture::Gemma3),
+    ("phi3", Architecture::Phi3),
+    ("granite", Architecture::Granite),
     ("qwen2moe", Architecture::Qwen2Moe),
     ("qwen3moe", Architecture::Qwen3Moe),
     ("olmoe", Architecture::Olmoe),
     ("gpt-oss", Architecture::GptOss),
 ];
-/// Keys of settings that the forward pass lacks: any other value than 0 or false is refused.
-const UNSUPPORTED: [&str; 9] = [
+/// Granite's factors: of the scores, what blocks add, the embedding; and the divisor of the logits.
+const MULTIPLIERS: [&str; 4] =
+    ["attention.scale", "residual_scale", "embedding_scale", "logit_scale"];
+/// Keys of settings that the forward pass lacks: any other value than 0 or false is refused, as
+/// those of [`MULTIPLIERS`] in other families.
+const UNSUPPORTED: [&str; 5] = [
     "expert_weights_scale",
     "attn_logit_softcapping",
     "final_logit_softcapping",
-    "attention.scale",
-    "logit_scale",
-    "residual_scale",
-    "embedding_scale",
     "attention.max_alibi_bias",
     "attention.clamp_kqv",
 ];
@@ -112,15 +114,19 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
     let windows = windows(&keys, num_layers, max_context)?;
     let is_gemma = architecture == Architecture::Gemma3;
     let is_gemma_27b = is_gemma && num_layers == GEMMA_27B_LAYERS;
+    let [attention, residual, embedding, logits] = multipliers(&keys)?;
+    let head_dim = head_dim(&keys, hidden_size, num_heads)?;
     Ok(ModelConfig {
         architecture,
         hidden_size,
         intermediate_size: intermediate_size(&keys)?,
         mixture: mixture(&keys)?,
+        delta_net: None,
         num_layers,
         num_heads,
         num_kv_heads: num_kv_heads(&keys, num_heads)?,
-        head_dim: head_dim(&keys, hidden_size, num_heads)?,
+        head_dim,
+        rotary_dim: rotary_dim(&keys, head_dim)?,
         vocab_size,
         max_context,
         rms_norm_eps: rms_norm_eps(&keys)?,
@@ -129,11 +135,21 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         local_rope: local_rope(&keys, &windows)?,
         layers_without_rope: Vec::new(),
         rope_pairing: match architecture {
-            Architecture::Llama | Architecture::Mixtral => RopePairing::Adjacent,
+            Architecture::Llama | Architecture::Mixtral | Architecture::Granite => {
+                RopePairing::Adjacent
+            }
             _ => RopePairing::Halves,
         },
-        attention_scale: is_gemma_27b.then(|| 1.0 / (hidden_size as f32 / num_heads as f32).sqrt()),
-        embedding_scale: if is_gemma { (hidden_size as f32).sqrt() } else { 1.0 },
+        attention_scale: match is_gemma_27b {
+            true => Some(1.0 / (hidden_size as f32 / num_heads as f32).sqrt()),
+            false => attention,
+        },
+        embedding_scale: match is_gemma {
+            true => (hidden_size as f32).sqrt(),
+            false => embedding.unwrap_or(1.0),
+        },
+        residual_multiplier: residual.unwrap_or(1.0),
+        logits_scaling: logits.unwrap_or(1.0),
         activation: match architecture {
             Architecture::Gemma3 => Activation::GeluTanh,
             Architecture::GptOss => Activation::SwigluOai,
@@ -144,6 +160,15 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         bos_token: metadata.token("tokenizer.ggml.bos_token_id", vocab_size)?,
         eos_tokens: eos_tokens(metadata, vocab_size)?,
     })
+}
+
+/// The name of a family in `general.architecture`, if llama.cpp's files of it are read.
+pub(in crate::model) fn family_name(architecture: Architecture) -> Option<&'static str> {
+    let of_files = match architecture {
+        Architecture::Mistral | Architecture::Mixtral => Architecture::Llama,
+        other => other,
+    };
+    FAMILIES.iter().find(|family| family.1 == of_files).map(|family| family.0)
 }
 
 /// Reads the family.
@@ -202,7 +227,8 @@ fn mixture(keys: &Keys<'_>) -> Result<Option<MixtureConfig>, LoadError> {
 
 /// Rejects settings that would load but compute another model than the one trained.
 fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), LoadError> {
-    for name in UNSUPPORTED {
+    let is_granite = keys.architecture == Architecture::Granite;
+    for name in UNSUPPORTED.into_iter().chain(MULTIPLIERS.into_iter().filter(|_| !is_granite)) {
         let is_set = match keys.get(name) {
             None | Some(Value::Int(..=0) | Value::Bool(false)) => false,
             Some(Value::Float(value)) => *value != 0.0,
@@ -217,6 +243,18 @@ fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), LoadError> {
         Some(false) => Err(keys.refuse(key, "true")),
         _ => Ok(()),
     }
+}
+
+/// Reads the values of [`MULTIPLIERS`], which only Granite has.
+fn multipliers(keys: &Keys<'_>) -> Result<[Option<f32>; 4], LoadError> {
+    let mut values = [None; 4];
+    for (value, name) in values.iter_mut().zip(MULTIPLIERS) {
+        let is_unset = matches!(keys.get(name), Some(Value::Float(0.0)));
+        if keys.architecture == Architecture::Granite && !is_unset {
+            *value = keys.optional_positive(name)?.map(|value| value as f32);
+        }
+    }
+    Ok(values)
 }
 
 /// Tokens of the vocabulary: of the tokenizer where the file has one.
@@ -241,7 +279,19 @@ fn num_kv_heads(keys: &Keys<'_>, num_heads: usize) -> Result<usize, LoadError> {
     }
 }
 
-/// Reads the head dimension, which must be even and rotated whole.
+/// Reads the dimensions of a head that are rotated; `None`: all.
+fn rotary_dim(keys: &Keys<'_>, head_dim: usize) -> Result<Option<usize>, LoadError> {
+    let name = "rope.dimension_count";
+    let rotated = keys.optional_size(name, MAX_WIDTH)?.unwrap_or(head_dim);
+    match keys.architecture.has_partial_rope() {
+        _ if rotated == head_dim => Ok(None),
+        true if rotated < head_dim && rotated.is_multiple_of(2) => Ok(Some(rotated)),
+        true => Err(keys.refuse(name, &format!("an even number up to {head_dim}"))),
+        false => Err(keys.refuse(name, &format!("the width of a head ({head_dim})"))),
+    }
+}
+
+/// Reads the head dimension, which must be even.
 fn head_dim(keys: &Keys<'_>, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
     let stored = keys.optional_size("attention.key_length", MAX_HEAD_DIM)?;
     let head_dim = stored.unwrap_or(hidden_size / num_heads);
@@ -251,12 +301,11 @@ fn head_dim(keys: &Keys<'_>, hidden_size: usize, num_heads: usize) -> Result<usi
         let expected = format!("head_count ({num_heads}) heads of an even width");
         return Err(keys.refuse(name, &expected));
     }
-    for name in ["attention.value_length", "rope.dimension_count"] {
-        if keys.optional_size(name, MAX_WIDTH)?.is_some_and(|width| width != head_dim) {
-            return Err(keys.refuse(name, &format!("the width of a head ({head_dim})")));
-        }
+    let name = "attention.value_length";
+    match keys.optional_size(name, MAX_WIDTH)?.is_some_and(|width| width != head_dim) {
+        true => Err(keys.refuse(name, &format!("the width of a head ({head_dim})"))),
+        false => Ok(head_dim),
     }
-    Ok(head_dim)
 }
 
 fn rms_norm_eps(keys: &Keys<'_>) -> Result<f32, LoadError> {
@@ -288,6 +337,13 @@ fn rope(keys: &Keys<'_>) -> Result<RopeConfig, LoadError> {
                 return Err(keys.refuse("rope.freq_base", "more than 1 with YaRN"));
             }
             RopeScaling::Yarn(yarn(keys, factor)?)
+        }
+        // The divisors are tensors; files of Phi-3 name no kind of scaling.
+        (None | Some("longrope"), None) if keys.architecture == Architecture::Phi3 => {
+            match keys.optional_positive("rope.scaling.attn_factor")? {
+                None => RopeScaling::None,
+                Some(attention_factor) => RopeScaling::LongRope { attention_factor },
+            }
         }
         (Some("none"), _) | (None | Some("linear"), None) => RopeScaling::None,
         (None | Some("linear"), Some(factor)) => RopeScaling::Linear { factor },
@@ -348,7 +404,7 @@ fn windows(
             Ok((0..num_layers).map(|layer| window.filter(|_| layer % 2 == 0)).collect())
         }
         (_, Some(window)) if window >= max_context => Ok(vec![None; num_layers]),
-        (Architecture::Llama | Architecture::Mixtral, window) => Ok(vec![window; num_layers]),
+        (Architecture::Llama | Architecture::Mixtral | Architecture::Phi3, window) => Ok(vec![window; num_layers]),
         _ => Err(keys.refuse(name, "no sliding window")),
     }
 }

@@ -12,6 +12,7 @@ mod part;
 mod reader;
 
 pub(crate) use config::END_TOKENS;
+pub(super) use config::family_name;
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{Array, Metadata, Value};
 pub use model_files::GgufModel;

@@ -6,12 +6,15 @@ use super::config;
 use super::file::GgufFile;
 use super::metadata::{Metadata, Value};
 use super::part::GgufPart;
+use crate::model::config::RopeScaling;
+use crate::model::rope_file::FACTORS;
+use crate::model::size_limits::MAX_CONTEXT;
 use crate::model::{Archive, LoadError, Model, ModelConfig, Storage, files};
 
 /// Divisors of the rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
-/// Accepted range of such a divisor.
-const FACTORS: std::ops::RangeInclusive<f32> = 1e-6..=1e6;
+/// The same of LongRoPE: for contexts up to the original one, and beyond.
+const LONG_ROPE_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 const DOWNLOAD_AGAIN: &str = "download all files of the model again, from one revision";
 
 /// The mapped GGUF file(s) of one model.
@@ -71,16 +74,42 @@ impl GgufModel {
         let mut config = self.config()?;
         let mut archive = Archive::from_gguf(config.architecture, &self.parts)?;
         if archive.contains(ROPE_FACTORS) {
-            let factors = archive.vector(ROPE_FACTORS, config.head_dim / 2)?;
-            if let Some(wrong) = factors.iter().find(|factor| !FACTORS.contains(factor)) {
-                let expected = "factors from 1e-6 to 1e6";
-                let file = self.metadata().file();
-                let found = wrong.to_string();
-                return Err(LoadError::new(file, ROPE_FACTORS, expected, found, DOWNLOAD_AGAIN));
-            }
-            config.rope_factors = Some(factors);
+            config.rope_factors = Some(self.factors(&mut archive, &config, ROPE_FACTORS)?);
+        }
+        if let RopeScaling::LongRope { .. } = config.rope.scaling {
+            let [short, long] =
+                LONG_ROPE_FACTORS.map(|name| self.factors(&mut archive, &config, name));
+            let (short, long) = (short?, long?);
+            let is_long = self.original_context(&config)? < config.max_context;
+            config.rope_factors = Some(if is_long { long } else { short });
         }
         Model::from_archive(config, archive)
+    }
+
+    /// Divisors of the rotary frequencies: the tensor `name`.
+    fn factors(
+        &self,
+        archive: &mut Archive,
+        config: &ModelConfig,
+        name: &str,
+    ) -> Result<Vec<f32>, LoadError> {
+        let factors = archive.vector(name, config.rotary_dim() / 2)?;
+        match factors.iter().find(|factor| !FACTORS.contains(factor)) {
+            None => Ok(factors),
+            Some(wrong) => {
+                let expected = "factors from 1e-6 to 1e6";
+                let (file, found) = (self.metadata().file(), wrong.to_string());
+                Err(LoadError::new(file, name, expected, found, DOWNLOAD_AGAIN))
+            }
+        }
+    }
+
+    /// Context of the original training, tokens (LongRoPE).
+    fn original_context(&self, config: &ModelConfig) -> Result<usize, LoadError> {
+        let (name, _) = config::architecture(self.metadata())?;
+        let key = format!("{name}.rope.scaling.original_context_length");
+        let original = self.metadata().optional_size(&key, MAX_CONTEXT)?;
+        Ok(original.unwrap_or(config.max_context))
     }
 }
 

@@ -10,12 +10,14 @@ const MODEL: [(&str, &str); 3] = [
 ];
 /// The same for the parts of a layer, without `model.layers.N.` or `blk.N.`, and without
 /// `.weight` or `.bias`.
-const LAYER: [(&str, &str); 26] = [
+const LAYER: [(&str, &str); 28] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("mlp.gate_up_proj", "ffn_up"),
     ("self_attn.q_norm", "attn_q_norm"),
     ("self_attn.k_norm", "attn_k_norm"),
     ("mlp.gate_proj", "ffn_gate"),

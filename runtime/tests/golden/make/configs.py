@@ -23,6 +23,12 @@ QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rope_the
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_theta": 1000000.0}
 SMOLLM3 = {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": 0}
 GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
+PHI3 = {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "rope_theta": 10000.0,
+    "pad_token_id": 0,
+}
 MINISTRAL = {"architectures": ["MinistralForCausalLM"], "model_type": "ministral"}
 
 # The trained context is so short that, with heads 16 wide, each branch of the rule has a frequency
@@ -172,6 +178,83 @@ MIXTURES = {
         "norm_topk_prob": True,
         "attention_bias": False,
     },
+}
+# Key heads that several value heads share, heads of another width than attention's.
+DELTA_NET = {
+    "head_dim": 16,
+    "partial_rotary_factor": 0.5,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "attention_bias": False,
+}
+HYBRIDS = {
+    "qwen3_5": SMALL
+    | DELTA_NET
+    | {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "rope_theta": 10000000.0,
+        "num_hidden_layers": 3,
+        "intermediate_size": 16,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    },
+    "qwen3_next": SMALL
+    | DELTA_NET
+    | EXPERTS
+    | {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "rope_theta": 10000000.0,
+        "num_experts": 4,
+        "shared_expert_intermediate_size": 12,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "full_attention_interval": 2,
+    },
+}
+# The original context is below that of the golden prompt, so that the long factors count.
+LONG_ROPE = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.4],
+    "long_factor": [1.1, 1.5, 2.0, 3.0, 5.0, 8.0],
+}
+SCALED = {
+    "phi3": PHI3
+    | SMALL
+    | {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "original_max_position_embeddings": 16,
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": LONG_ROPE,
+    },
+    "phi3_short": PHI3
+    | SMALL
+    | {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "original_max_position_embeddings": 128,
+        "partial_rotary_factor": 0.75,
+        "rope_scaling": LONG_ROPE,
+        "sliding_window": 8,
+        "tie_word_embeddings": False,
+    },
+    "granite": {
+        "architectures": ["GraniteForCausalLM"],
+        "model_type": "granite",
+        "rope_theta": 10000.0,
+        "intermediate_size": 24,
+        "tie_word_embeddings": True,
+        "embedding_multiplier": 1.5,
+        "attention_multiplier": 0.4,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 0.5,
+    },
+    "dynamic": LLAMA | SMALL | {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
 # Keys of BASE that the families do without, so that their defaults are tested too.
 ABSENT = {"gemma3": ["hidden_act", "tie_word_embeddings"], "smollm3": ["tie_word_embeddings"]}

@@ -2,10 +2,11 @@
 transformers computes with them in float32.
 
     python make.py ../../golden [variants; all without any]
-    python make.py --long OTHER_FOLDER [variants of mixtures; all without any]
+    python make.py --long OTHER_FOLDER [variants of newer families; all without any]
 
-The second writes longer runs, for the test that reads the folder TRAIL_GOLDEN: each mixture with 3
-seeds and 16 experts, of which two have equal scores for every token and one is never chosen.
+The second writes longer runs, for the test that reads the folder TRAIL_GOLDEN: each mixture,
+hybrid and family with factors with 3 seeds, a mixture with 16 experts, of which two have equal scores for every token and
+one is never chosen.
 
 Each folder gets config.json, the weights, and golden.json:
     prompt      token ids given
@@ -26,7 +27,17 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from configs import ABSENT, BASE, FAMILIES, LLAMA, MIXTURES, TIED_BY_DEFAULT, VARIANTS
+from configs import (
+    ABSENT,
+    BASE,
+    FAMILIES,
+    HYBRIDS,
+    LLAMA,
+    MIXTURES,
+    SCALED,
+    TIED_BY_DEFAULT,
+    VARIANTS,
+)
 
 PROMPT_TOKENS = 24
 GREEDY_TOKENS = 16
@@ -53,13 +64,22 @@ def tensor_shapes(config):
             "self_attn.o_proj": (d, q),
             "post_attention_layernorm": (d,),
         }
+        if is_hybrid(config):
+            shapes |= delta_net_shapes(config, layer, parts)
         parts |= mixture_shapes(config) if experts else {}
         parts |= {} if "mlp.gate" in parts or "block_sparse_moe.gate" in parts else {
             "mlp.gate_proj": (inner, d),
             "mlp.up_proj": (inner, d),
             "mlp.down_proj": (d, inner),
         }
-        if config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
+        if config["model_type"] == "phi3":
+            for part in ("q_proj", "k_proj", "v_proj"):
+                parts.pop(f"self_attn.{part}")
+            for part in ("gate_proj", "up_proj"):
+                parts.pop(f"mlp.{part}")
+            parts |= {"self_attn.qkv_proj": (q + 2 * kv, d), "mlp.gate_up_proj": (2 * inner, d)}
+        has_norms = is_hybrid(config) and "self_attn.q_proj" in parts
+        if has_norms or config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
             parts |= {"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)}
         if config["model_type"] == "gpt_oss":
             count = config["num_local_experts"]
@@ -87,6 +107,41 @@ def tensor_shapes(config):
             biases = {"q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
             shapes |= {f"model.layers.{layer}.self_attn.{p}.bias": s for p, s in biases.items()}
     return shapes
+
+
+def is_hybrid(config):
+    return config["model_type"] in ("qwen3_5_text", "qwen3_next")
+
+
+def delta_net_shapes(config, layer, parts):
+    """Name -> shape of the weights of a gated delta net, if `layer` has one in place of attention,
+    which is then taken out of `parts`; else attention gets its gate."""
+    d, interval = config["hidden_size"], config.get("full_attention_interval", 4)
+    linear = bool((layer + 1) % interval)
+    if "layer_types" in config:
+        linear = config["layer_types"][layer] == "linear_attention"
+    if not linear:
+        parts["self_attn.q_proj"] = (2 * parts["self_attn.q_proj"][0], d)
+        return {}
+    for part in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        parts.pop(f"self_attn.{part}")
+    heads, width = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values, channels = heads * width, 2 * keys + heads * width
+    shapes = {
+        "conv1d.weight": (channels, 1, config["linear_conv_kernel_dim"]),
+        "A_log": (heads,),
+        "dt_bias": (heads,),
+        "norm.weight": (width,),
+        "out_proj.weight": (d, values),
+    }
+    if config["model_type"] == "qwen3_next":
+        shapes |= {"in_proj_qkvz.weight": (channels + values, d)}
+        shapes |= {"in_proj_ba.weight": (2 * heads, d)}
+    else:
+        shapes |= {"in_proj_qkv.weight": (channels, d), "in_proj_z.weight": (values, d)}
+        shapes |= {"in_proj_b.weight": (heads, d), "in_proj_a.weight": (heads, d)}
+    return {f"model.layers.{layer}.linear_attn.{part}": shape for part, shape in shapes.items()}
 
 
 def mixture_shapes(config):
@@ -134,9 +189,12 @@ def make_long(out, wanted):
     global PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS
     PROMPT_TOKENS, GREEDY_TOKENS, ROW_STEPS = 40, 200, (0, 199)
     torch.topk = stable_topk
-    for variant, changes in MIXTURES.items():
-        experts = "num_local_experts" if "num_local_experts" in changes else "num_experts"
-        config = BASE | changes | {experts: 16, "max_position_embeddings": 256}
+    for variant, changes in (MIXTURES | HYBRIDS | SCALED).items():
+        config = BASE | changes | {"max_position_embeddings": 256}
+        experts = [key for key in ("num_local_experts", "num_experts") if key in changes]
+        config |= dict.fromkeys(experts, 16)
+        if config.get("original_max_position_embeddings") == BASE["max_position_embeddings"]:
+            config["original_max_position_embeddings"] = 256
         for seed in range(3 if not wanted or variant in wanted else 0):
             folder = out / f"{variant}-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -155,9 +213,10 @@ def random_weights(config, dtype_of, seed):
     weights = {}
     for name, shape in tensor_shapes(config).items():
         values = torch.randn(shape, generator=generator)
-        if len(shape) == 1 and not name.endswith((".bias", ".sinks")):
-            # Gemma's files hold the weights of norms minus 1.
-            values = 0.3 * values + (config["model_type"] != "gemma3_text")
+        if len(shape) == 1 and not name.endswith((".bias", ".sinks", ".A_log", ".dt_bias")):
+            # Gemma's and the hybrids' files hold the weights of norms minus 1.
+            less_one = config["model_type"] == "gemma3_text" or is_hybrid(config)
+            values = 0.3 * values + (not less_one or "linear_attn" in name)
         else:
             values = 0.4 * values
         weights[name] = values.to(dtype_of(name))
@@ -270,7 +329,7 @@ def save_config(folder):
 
 
 def main(out, wanted):
-    variants = VARIANTS | FAMILIES | MIXTURES
+    variants = VARIANTS | FAMILIES | MIXTURES | HYBRIDS | SCALED
     for number, variant in enumerate(variants):
         if wanted and variant not in wanted:
             continue
@@ -278,13 +337,14 @@ def main(out, wanted):
         config = BASE | variants[variant]
         config = {k: v for k, v in config.items() if k not in absent}
         for name, dtype in DTYPES.items():
-            if variant in MIXTURES and name == "f16" or variant == "gpt_oss" and name != "f32":
+            has_no_f16 = variant in MIXTURES | HYBRIDS | SCALED
+            if has_no_f16 and name == "f16" or variant == "gpt_oss" and name != "f32":
                 continue
             make(out / f"{variant}-{name}", config, lambda _: dtype, seed=number)
         if variant == "gpt_oss":
             quantized = config | {"quantization_config": {"quant_method": "mxfp4"}}
             make(out / f"{variant}-mxfp4", quantized, lambda _: torch.bfloat16, seed=number)
-        if variant in FAMILIES | MIXTURES:
+        if variant in FAMILIES | MIXTURES | HYBRIDS | SCALED:
             save_config(out / f"{variant}-f32")
     if wanted:
         return
