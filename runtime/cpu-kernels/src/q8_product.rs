@@ -97,16 +97,15 @@ macro_rules! by_type {
     };
 }
 
-/// Most rows of activations whose products take no tile: those of common types by instructions that
-/// multiply bytes. Measured: up to [`PART`] rows that is faster, and two parts are where a block has
-/// scales and minima of 6 bits, if the registers hold the sums. Each number of rows is code for
-/// every type, which takes its time to compile: hence not all.
+/// Most rows of activations whose products take no tile, by instructions that multiply bytes.
+/// Measured: up to [`PART`] rows that is faster, and two parts are where a block has scales and
+/// minima of 6 bits, if the registers hold the sums. Each number of rows is code for every type and
+/// instruction, which takes its time to compile: hence not by all instructions.
 const fn few_rows<L: Q8Loops>(dtype: Dtype) -> usize {
     match (dtype, L::PARTS) {
         (_, 0) => 1,
         (Dtype::Q4K | Dtype::Q5K, parts) => parts * PART,
-        (Dtype::Q4_0 | Dtype::Q6K | Dtype::Q8_0, _) => PART,
-        _ => 1,
+        _ => PART,
     }
 }
 

@@ -190,7 +190,8 @@ const FAMILIES: [Family; 16] = [
 /// The families as a table in Markdown, with their names in config.json and in GGUF files: that of
 /// docs/models.md.
 pub fn families_table() -> String {
-    let mut table = "| models | `architectures` | `model_type` | GGUF |\n|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| models | `architectures` | `model_type` | GGUF |\n|---|---|---|---|\n".to_owned();
     for family in &FAMILIES {
         let Family { models, class, model_type, .. } = family;
         let gguf = gguf::family_name(family.architecture).map_or("-".into(), |x| format!("`{x}`"));

@@ -170,9 +170,14 @@ fn read_scaling(
         Some("longrope" | "su") => {
             let factor = fields.optional_positive("factor")?;
             let factor = factor.unwrap_or(max_context as f64 / original_context);
-            let attention_factor = fields.optional_positive("attention_factor")?.unwrap_or_else(|| {
-                if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() }
-            });
+            let attention_factor =
+                fields.optional_positive("attention_factor")?.unwrap_or_else(|| {
+                    if factor <= 1.0 {
+                        1.0
+                    } else {
+                        (1.0 + factor.ln() / original_context.ln()).sqrt()
+                    }
+                });
             Ok(RopeScaling::LongRope { attention_factor })
         }
         _ => {

@@ -142,7 +142,8 @@ fn phi_and_granite_have_factors() {
     let phi = config(all.clone());
     assert_eq!(phi.rope_factors, Some(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
     assert_eq!(phi.rope.attention_factor(), 1.0);
-    for (key, value) in [("short_factor", json!([1, 2])), ("short_factor", json!([0, 2, 3, 4, 5, 6]))]
+    for (key, value) in
+        [("short_factor", json!([1, 2])), ("short_factor", json!([0, 2, 3, 4, 5, 6]))]
     {
         let mut wrong = all.clone();
         wrong["rope_scaling"][key] = value;

@@ -404,7 +404,9 @@ fn windows(
             Ok((0..num_layers).map(|layer| window.filter(|_| layer % 2 == 0)).collect())
         }
         (_, Some(window)) if window >= max_context => Ok(vec![None; num_layers]),
-        (Architecture::Llama | Architecture::Mixtral | Architecture::Phi3, window) => Ok(vec![window; num_layers]),
+        (Architecture::Llama | Architecture::Mixtral | Architecture::Phi3, window) => {
+            Ok(vec![window; num_layers])
+        }
         _ => Err(keys.refuse(name, "no sliding window")),
     }
 }

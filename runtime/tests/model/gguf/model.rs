@@ -43,7 +43,8 @@ fn logits_are_those_of_the_safetensors_files() {
 /// configuration has.
 #[test]
 fn logits_of_other_families_are_those_of_the_safetensors_files() {
-    for name in ["qwen2-bf16", "qwen3-f32", "gemma3-f32", "gemma3-bf16", "phi3-bf16", "granite-f32"] {
+    for name in ["qwen2-bf16", "qwen3-f32", "gemma3-f32", "gemma3-bf16", "phi3-bf16", "granite-f32"]
+    {
         let (golden, mut expected) = load(name);
         let is_granite = expected.config.architecture == Architecture::Granite;
         if !is_granite {
