@@ -174,7 +174,7 @@ impl ModelEntry {
                 // Counted before it can be taken from the state.
                 State::Loaded(model) => {
                     let (model, counted) = (model.clone(), self.uses.subscribe());
-                    return Ok(ModelUse { model, entry: self.clone(), _counted: counted });
+                    return Ok(ModelUse { model, entry: self.clone(), counted });
                 }
                 State::Unloaded { failure: Some(why) } if has_waited => {
                     return Err(ApiError::not_loaded(self.name(), why));
@@ -284,13 +284,13 @@ pub(crate) struct ModelUse {
     // Before the count, so that no use is left when none is counted.
     model: Arc<ServedModel>,
     entry: Arc<ModelEntry>,
-    _counted: watch::Receiver<()>,
+    counted: watch::Receiver<()>,
 }
 
 impl Clone for ModelUse {
     fn clone(&self) -> Self {
         let (model, entry) = (self.model.clone(), self.entry.clone());
-        ModelUse { model, entry, _counted: self._counted.clone() }
+        ModelUse { model, entry, counted: self.counted.clone() }
     }
 }
 

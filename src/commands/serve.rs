@@ -55,7 +55,7 @@ pub struct ServeArgs {
     #[arg(long, hide = true, value_name = "NAME=WEIGHT")]
     pub(super) model_share: Vec<ModelWeight>,
     /// Unload a model that had no request for so long; the next one loads it again
-    #[arg(long, value_name = "SECONDS", value_parser = seconds(1))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
     idle_unload: Option<u64>,
     #[command(flatten)]
     pub(super) lora: LoraArgs,
