@@ -1,6 +1,5 @@
 //! Command-line options common to several commands.
 
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use crate::count::{count, count_u32};
 use crate::cpu_args::CpuArgs;
 use crate::draft::SpeculateArg;
 use crate::experimental::Experimental;
-use crate::prediction_args::PredictionArgs;
 use crate::ranking_args::RankingArgs;
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
@@ -29,45 +27,6 @@ const MAX_THREADS: usize = 1024;
 /// Sequences in a step of a CPU where only the throughput counts.
 const THROUGHPUT_RUNNING: usize = 32;
 const MAX_KV_BLOCKS: usize = 1 << 27;
-
-/// Options of the model and its probe.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Model")]
-pub struct ModelArgs {
-    /// A GGUF file, or a safetensors file with config.json and tokenizer.json beside it, or their
-    /// folder, or `hf:OWNER/NAME[:FILE]`, fetched from the hub where the cache lacks it
-    /// [default: the bundled demo model]
-    #[arg(long, global = true, value_name = "PATH")]
-    pub(crate) model: Option<PathBuf>,
-    /// Options of probe and prompt-only predictor.
-    #[command(flatten)]
-    pub(crate) prediction: PredictionArgs,
-    /// Tokens of prompt and answer together [default: the model's context, which is also the most]
-    #[arg(long, global = true, value_name = "TOKENS", value_parser = context)]
-    pub(crate) max_model_len: Option<usize>,
-    /// Sampling defaults: model, those of its generation_config.json, or none: temperature 1, all
-    /// tokens
-    #[arg(long, global = true, value_name = "SOURCE", default_value = "model")]
-    pub(crate) generation_config: SamplingSource,
-}
-
-/// Source of the sampling parameters that a request does not name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SamplingSource {
-    /// The model's generation_config.json.
-    #[default]
-    Model,
-    /// None: the distribution of the model.
-    None,
-}
-
-impl ModelArgs {
-    /// The same with the model at `path`, if one is given.
-    pub fn with_model(&self, path: Option<&Path>) -> ModelArgs {
-        let model = path.map(Path::to_path_buf).or_else(|| self.model.clone());
-        ModelArgs { model, ..self.clone() }
-    }
-}
 
 /// The device requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +200,7 @@ fn preemption(name: &str) -> Result<Preemption, String> {
 }
 
 /// Parses a context length: a prompt and an answer of one token at least.
-fn context(text: &str) -> Result<usize, String> {
+pub(crate) fn context(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(tokens) if tokens >= 2 => Ok(tokens),
         _ => Err("expected a number of at least 2".into()),
@@ -306,6 +265,16 @@ impl EngineArgs {
             preemption: self.preemption,
             ..default
         }
+    }
+
+    /// The same with a pool of `blocks` KV blocks.
+    pub fn with_kv_blocks(&self, blocks: usize) -> EngineArgs {
+        EngineArgs { kv_blocks: Some(blocks), ..self.clone() }
+    }
+
+    /// True if a draft model of one model is named.
+    pub fn names_draft(&self) -> bool {
+        matches!(self.speculate, SpeculateArg::Draft(_))
     }
 
     /// KV blocks, if they are named.

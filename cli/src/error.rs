@@ -33,6 +33,11 @@ impl Error {
         Error { code, message: format!("{which}{error}") }
     }
 
+    /// The same about `what`.
+    pub fn about(self, what: impl fmt::Display) -> Self {
+        Error { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// The process's exit code.
     pub fn code(&self) -> u8 {
         self.code

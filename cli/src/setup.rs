@@ -15,26 +15,28 @@ use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
 use trail_scheduler::policies::Sjf;
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
-use crate::args::{Device, EngineArgs, ModelArgs, SamplingSource};
+use crate::args::{Device, EngineArgs};
 use crate::draft::Vocabulary;
 use crate::error::Error;
 use crate::loaded::LoadedModel;
+use crate::model_args::{ModelArgs, SamplingSource};
 use crate::notice::notice;
 use crate::output_file::OutputFile;
 use crate::prediction_files::{Loaded, PredictionFiles, Serving};
 use crate::record::LogFile;
+use crate::shared::EngineShare;
 use crate::{locate, progress};
 
 /// A model with its tokenizer, chat template, probe and predictor.
 pub struct Setup {
     /// The model.
     pub model: Arc<Model>,
-    /// Name of the model: that of its folder or file.
+    /// Name of the model: the one that was given, or that of its folder or file.
     pub name: String,
     /// The folder of the model.
     pub folder: PathBuf,
     /// The model's file or folder, as it was named.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The chat template.
     pub template: ChatTemplate,
     sampling: SamplingSource,
@@ -48,7 +50,9 @@ pub struct Setup {
 impl Setup {
     /// Loads the model.
     pub fn load(args: &ModelArgs) -> Result<Setup, Error> {
-        let locate::ModelPath { path, name } = locate::model(args.model.as_deref())?;
+        let asked = args.one()?;
+        let located = locate::model(asked.map(|model| &*model.path))?;
+        let locate::ModelPath { path, name } = located;
         // A path that names no model is a bad argument; a model that cannot be read is a failure.
         let weights =
             files::find_weights(&path).map_err(|error| Error::usage(error.to_string()))?;
@@ -57,7 +61,7 @@ impl Setup {
         let folder = files::model_folder(&path);
         let predictions = PredictionFiles::locate(&args.prediction, &folder, &model)?;
         Ok(Setup {
-            name,
+            name: asked.and_then(|model| model.name.clone()).unwrap_or(name),
             template,
             // One file of weights may stand beside those of another model.
             sampling: match &weights {
@@ -162,17 +166,7 @@ impl Setup {
 
     /// An engine for these options. A policy that was not named follows from the model's files.
     pub fn engine(&self, args: &EngineArgs) -> Result<Engine, Error> {
-        self.logged_engine(args, None)
-    }
-
-    /// The same with a decision log in `log`.
-    pub fn logged_engine(
-        &self,
-        args: &EngineArgs,
-        log: Option<&OutputFile>,
-    ) -> Result<Engine, Error> {
-        let policy = self.serving_policy(args)?;
-        self.build(args, policy, args.max_requests, log, Engine::new)
+        self.shared_engine(args, None, &EngineShare::default())
     }
 
     /// The same, which reports the blocks of its prefix cache to what `sink` makes.
@@ -188,7 +182,7 @@ impl Setup {
     }
 
     /// The policy that is named, or the model's, if it can serve.
-    fn serving_policy(&self, args: &EngineArgs) -> Result<PolicyKind, Error> {
+    pub(crate) fn serving_policy(&self, args: &EngineArgs) -> Result<PolicyKind, Error> {
         let policy = args.policy.unwrap_or_else(|| self.default_policy());
         if policy.needs() == Needs::TrueLengths {
             return Err(Error::usage(format!(
@@ -233,7 +227,7 @@ impl Setup {
         self.build(args, policy, args.room_for(max_requests), log, build)
     }
 
-    fn build<E>(
+    pub(crate) fn build<E>(
         &self,
         args: &EngineArgs,
         policy: PolicyKind,

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use trail_cli::notice;
 
 use crate::api_keys::ApiKey;
+use crate::error::ApiError;
 
 /// A request's record. The last holder's drop writes the line of the access log: for a stream, that
 /// is after its last token.
@@ -54,6 +55,16 @@ impl Access {
     /// The key of the request; `None` for a server without keys.
     pub(crate) fn key(&self) -> Option<&ApiKey> {
         self.key.get().map(|key| &**key)
+    }
+
+    /// Returns an error for the key of a user, who does not change `what` the server has.
+    pub(crate) fn check_admin(&self, what: &str) -> Result<(), ApiError> {
+        match self.key() {
+            Some(key) if !key.is_admin => Err(ApiError::forbidden(format!(
+                "this API key does not change {what}: use that of --api-key"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Records the status of the response.

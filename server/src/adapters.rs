@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use crate::access::Access;
 use crate::body::{Admitted, Body};
 use crate::error::ApiError;
+use crate::model_entry::ModelUse;
 use crate::openapi::Schemas;
 use crate::state::{ServerState, Shared, unix_time};
 
@@ -33,6 +34,8 @@ pub(crate) struct ServedAdapter {
 /// The adapters, in the order in which they were loaded. A request holds its own until it ends.
 pub(crate) struct Adapters {
     current: RwLock<Vec<Arc<ServedAdapter>>>,
+    /// Names of models, which no adapter can have.
+    taken: Vec<String>,
     /// The endpoints change them.
     allows_updates: bool,
 }
@@ -44,9 +47,10 @@ impl Adapters {
         taken: &[String],
         allows_updates: bool,
     ) -> Result<Adapters, Error> {
-        let adapters = Adapters { current: RwLock::default(), allows_updates };
+        let taken = taken.to_vec();
+        let adapters = Adapters { current: RwLock::default(), taken, allows_updates };
         for of in loaded {
-            let added = adapters.add(of, taken, false);
+            let added = adapters.add(of, false);
             added.map_err(|why| Error::usage(format!("--lora: {why}")))?;
         }
         Ok(adapters)
@@ -54,9 +58,9 @@ impl Adapters {
 
     /// Adds an adapter, in the place of the one of its name if it `replaces` one; the error is one
     /// line.
-    fn add(&self, of: NamedAdapter, taken: &[String], replaces: bool) -> Result<(), String> {
+    fn add(&self, of: NamedAdapter, replaces: bool) -> Result<(), String> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let place = check_name(&current, &of.name, taken, replaces)?;
+        let place = check_name(&current, &of.name, &self.taken, replaces)?;
         let served = Arc::new(ServedAdapter { of, created: unix_time() });
         match place {
             Some(place) => current[place] = served,
@@ -141,24 +145,23 @@ pub(crate) fn unload_request(schemas: &mut Schemas) -> Value {
     schemas.request("UnloadLoraAdapterRequest", parts, &[])
 }
 
-/// Refuses changes where the server was not started for them, and those of users' keys.
-fn check_allowed(state: &ServerState, access: &Access) -> Result<(), ApiError> {
-    if !state.adapters.allows_updates {
+/// Refuses changes where the server was not started for them, and those of users' keys. Returns the
+/// model, which is the only one where there are adapters.
+async fn model_to_change(state: &ServerState, access: &Access) -> Result<ModelUse, ApiError> {
+    let entry = state.models.first();
+    if !entry.adapters.allows_updates {
         return Err(ApiError::forbidden(
             "adapters of this server do not change: start it with --allow-runtime-lora-updating",
         ));
     }
-    if !state.engine.takes_adapters() {
+    access.check_admin("adapters")?;
+    let model = state.model(Some(entry.name())).await?;
+    if !model.engine.takes_adapters() {
         return Err(ApiError::invalid(
             "adapters are computed on the CPU alone: serve with --device cpu",
         ));
     }
-    match access.key() {
-        Some(key) if !key.is_admin => {
-            Err(ApiError::forbidden("this API key does not change adapters: use that of --api-key"))
-        }
-        _ => Ok(()),
-    }
+    Ok(model)
 }
 
 /// Loads an adapter, which requests can choose from then on.
@@ -167,20 +170,19 @@ pub(crate) async fn load(
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,
 ) -> Result<String, ApiError> {
-    check_allowed(&state, &access)?;
+    let model = model_to_change(&state, &access).await?;
     let (load, permit) = admitted.read(|body: &Body| body.read::<Load>()).await?;
     let Load { lora_name: name, lora_path, load_inplace } = load;
     let replaces = load_inplace.unwrap_or(false);
-    let adding = state.clone();
     let added = move || {
         let taken = |why| ApiError::invalid_field("lora_name", why);
         // Before the files are read; `add` checks again.
-        check_name(&adding.adapters.all(), &name, &adding.taken_names(), replaces)
-            .map_err(taken)?;
-        let config = &adding.engine.model().config;
+        let adapters = &model.entry().adapters;
+        check_name(&adapters.all(), &name, &adapters.taken, replaces).map_err(taken)?;
+        let config = &model.engine.model().config;
         let of = NamedAdapter::load(&name, Path::new(&lora_path), config)
             .map_err(|error| ApiError::invalid_field("lora_path", error.to_string()))?;
-        adding.adapters.add(of, &adding.taken_names(), replaces).map_err(taken)?;
+        adapters.add(of, replaces).map_err(taken)?;
         notice(format_args!("adapter '{name}' of {lora_path} was loaded"));
         Ok(format!("Success: LoRA adapter '{name}' added successfully."))
     };
@@ -193,11 +195,11 @@ pub(crate) async fn unload(
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,
 ) -> Result<String, ApiError> {
-    check_allowed(&state, &access)?;
+    let model = model_to_change(&state, &access).await?;
     let (unload, _) = admitted.read(|body: &Body| body.read::<Unload>()).await?;
     let Unload { lora_name: name } = unload;
-    if !state.adapters.remove(&name) {
-        return Err(ApiError::no_such_model(&name, &state.known_names()));
+    if !model.entry().adapters.remove(&name) {
+        return Err(ApiError::no_such_model(&name, &state.models.names()));
     }
     notice(format_args!("adapter '{name}' was unloaded"));
     Ok(format!("Success: LoRA adapter '{name}' removed successfully."))

@@ -97,10 +97,10 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     state.check_open()?;
     let ((mut fields, template, options), permit) = admitted.read(read).await?;
-    state.check_model(options.model.as_deref())?;
+    let model = state.model(options.model.as_deref()).await?;
     let top_logprobs = fields.top_logprobs()?;
-    let tools = fields.tools().usable(&state)?;
-    let form = state.template.call_form();
+    let tools = fields.tools().usable(&model)?;
+    let form = model.template.call_form();
     let prompt_logprobs = options.prompt_logprobs(fields.prompt_logprobs)?;
     let conversation = Conversation {
         template,
@@ -110,11 +110,11 @@ pub(crate) async fn create(
         turns: fields.messages.into_iter().map(|message| message.into_turn(form)).collect(),
         field: "messages",
     };
-    let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
+    let (prompts, permit) = conversation.encode(model.clone(), permit).await?;
     let prompts = Prompts { top_logprobs, prompt_logprobs, ..prompts };
     let usage = Usage::of_prompts(&prompts.ids);
-    let choices = options.submit(&state, &access, prompts, permit).await?;
-    reply::<Chat>(&state, &options, choices, usage).await
+    let choices = options.submit(&state, &model, &access, prompts, permit).await?;
+    reply::<Chat>(&model, &options, choices, usage).await
 }
 
 impl Fields {

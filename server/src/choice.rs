@@ -16,6 +16,7 @@ use crate::echo::Echo;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
 use crate::logprobs::{Scored, Scorer};
+use crate::model_entry::ModelUse;
 use crate::prompt_scores::{PromptReport, PromptScores};
 use crate::request_metrics::{RequestSize, Watch};
 use crate::state::ServerState;
@@ -78,12 +79,15 @@ pub(crate) struct Choice {
     sent_chars: usize,
     /// Text not yet reported.
     pending: Delta,
+    /// Keeps the model loaded.
+    _model: ModelUse,
 }
 
 impl Choice {
     /// Submits `request`.
     pub(crate) fn submit(
         state: &ServerState,
+        model: &ModelUse,
         access: &Arc<Access>,
         options: ChoiceOptions,
         mut request: Request,
@@ -94,8 +98,8 @@ impl Choice {
         let wake = Arc::new(Notify::new());
         let notify = wake.clone();
         request.notify = Some(Arc::new(move || notify.notify_one()));
-        let eos = &state.engine.model().config.eos_tokens;
-        let answer = Detokenizer::new(state.tokenizer.clone(), stops, &request, eos, text);
+        let eos = &model.engine.model().config.eos_tokens;
+        let answer = Detokenizer::new(model.tokenizer.clone(), stops, &request, eos, text);
         let size = RequestSize {
             prompt_tokens: request.prompt.len(),
             max_tokens: request.max_tokens,
@@ -103,9 +107,9 @@ impl Choice {
         };
         let ids =
             if request.sampling.prompt_logprobs.is_some() { &request.prompt[..] } else { &[] };
-        let scores = PromptScores::new(state.tokenizer.clone(), ids.to_vec());
-        let watch = state.metrics.watch(access.clone(), size);
-        let handle = match state.engine.submit(request) {
+        let scores = PromptScores::new(model.tokenizer.clone(), ids.to_vec());
+        let watch = model.entry().metrics.watch(access.clone(), size);
+        let handle = match model.engine.submit(request) {
             Ok(handle) => Some(handle),
             Err(refusal) => {
                 watch.dismiss();
@@ -120,7 +124,7 @@ impl Choice {
             wake,
             answer,
             parser: parts.parser(),
-            scorer: logprobs.then(|| Scorer::new(state.tokenizer.clone())),
+            scorer: logprobs.then(|| Scorer::new(model.tokenizer.clone())),
             prompt: Some(PromptReport { echo, echo_top, top: prompt_logprobs, scores }),
             scores_end: echo_top.is_some(),
             watch,
@@ -135,6 +139,7 @@ impl Choice {
                 prompt_ids,
                 ..Delta::default()
             },
+            _model: model.clone(),
         };
         choice.report_prompt();
         Ok(choice)

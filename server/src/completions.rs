@@ -86,10 +86,10 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     state.check_open()?;
     let ((fields, options), permit) = admitted.read(read).await?;
-    state.check_model(options.model.as_deref())?;
+    let model = state.model(options.model.as_deref()).await?;
     let prompt_logprobs = options.prompt_logprobs(fields.prompt_logprobs)?;
     let echoed = fields.echo.unwrap_or(false).then(|| fields.prompt.clone());
-    let (ids, permit) = fields.prompt.encode(state.clone(), permit).await?;
+    let (ids, permit) = fields.prompt.encode(model.clone(), permit).await?;
     if ids.is_empty() {
         return Err(ApiError::invalid_field("prompt", "there is no prompt: give at least one"));
     }
@@ -97,7 +97,7 @@ pub(crate) async fn create(
     let (ids, echo, permit) = match echoed {
         None => (ids, Vec::new(), permit),
         Some(prompt) => {
-            let (tokenizer, offsets) = (state.tokenizer.clone(), fields.logprobs.is_some());
+            let (tokenizer, offsets) = (model.tokenizer.clone(), fields.logprobs.is_some());
             let echo = move |_: HasLeft| {
                 let echo = prompt.echo(&tokenizer, &ids, offsets);
                 (ids, echo)
@@ -119,8 +119,8 @@ pub(crate) async fn create(
         prompt_logprobs,
         each_reports: true,
     };
-    let choices = options.submit(&state, &access, prompts, permit).await?;
-    reply::<Completion>(&state, &options, choices, usage).await
+    let choices = options.submit(&state, &model, &access, prompts, permit).await?;
+    reply::<Completion>(&model, &options, choices, usage).await
 }
 
 /// Response objects of this endpoint.

@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::openapi::Schemas;
 use crate::prompts::Prompts;
-use crate::state::ServerState;
+use crate::served_model::ServedModel;
 use crate::structured_outputs::{FormFields, OutputForm, excluding};
 use crate::token_fields::TokenFields;
 
@@ -54,19 +54,19 @@ impl AnswerRules {
     /// The constraint of the answers to `prompts`; `None` for any answer.
     pub(crate) fn constraint(
         &self,
-        state: &ServerState,
+        model: &ServedModel,
         prompts: &Prompts,
     ) -> Result<Option<Arc<dyn Constraint>>, ApiError> {
-        let vocab_size = state.engine.model().config.vocab_size;
-        let rules = self.tokens.rules(&state.tokenizer, vocab_size)?;
+        let vocab_size = model.engine.model().config.vocab_size;
+        let rules = self.tokens.rules(&model.tokenizer, vocab_size)?;
         let rules = rules.map(|rules| Arc::new(rules) as Arc<dyn Constraint>);
         let inner = match (&self.form, &prompts.forced_calls) {
             (None, None) => return Ok(rules),
             (Some(form), Some(_)) => return Err(excluding(form.field, TOOL_CHOICE)),
-            (None, Some(lark)) => compiled(state, &GrammarSpec::Lark(lark.clone()), TOOL_CHOICE)?,
-            (Some(form), None) => compiled(state, &form.spec, form.field)?,
+            (None, Some(lark)) => compiled(model, &GrammarSpec::Lark(lark.clone()), TOOL_CHOICE)?,
+            (Some(form), None) => compiled(model, &form.spec, form.field)?,
         };
-        let grammar = match prompts.parts.reasoning_tokens(&state.tokenizer) {
+        let grammar = match prompts.parts.reasoning_tokens(&model.tokenizer) {
             Some((open, close)) => Arc::new(AfterReasoning { open, close, inner, vocab_size }),
             None => inner,
         };
@@ -78,11 +78,11 @@ impl AnswerRules {
 }
 
 fn compiled(
-    state: &ServerState,
+    model: &ServedModel,
     spec: &GrammarSpec,
     field: &'static str,
 ) -> Result<Arc<dyn Constraint>, ApiError> {
-    match state.grammars.compile(spec) {
+    match model.grammars.compile(spec) {
         Ok(grammar) => Ok(grammar),
         Err(error) => Err(ApiError::invalid_field(field, format!("'{field}': {error}"))),
     }

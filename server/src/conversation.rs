@@ -1,14 +1,12 @@
 //! A conversation, rendered by the chat template and tokenized.
 
-use std::sync::Arc;
-
 use trail_runtime::text::{ChatError, ChatMessage, ChatOptions};
 
 use crate::answer_parts::AnswerParts;
 use crate::body_permit::BodyPermit;
 use crate::error::ApiError;
+use crate::model_entry::ModelUse;
 use crate::prompts::Prompts;
-use crate::state::ServerState;
 use crate::template_fields::TemplateFields;
 use crate::tools::UsableTools;
 
@@ -32,7 +30,7 @@ impl Conversation {
     /// Renders and encodes the turns; returns the permit as well.
     pub(crate) async fn encode(
         self,
-        state: Arc<ServerState>,
+        model: ModelUse,
         permit: BodyPermit,
     ) -> Result<(Prompts, BodyPermit), ApiError> {
         let Conversation { turns, expected, template, tools, options, field } = self;
@@ -44,17 +42,17 @@ impl Conversation {
         let (prompts, permit) = permit
             .run(move |_| {
                 let invalid = |error: ChatError| ApiError::invalid_field(field, error.to_string());
-                let chat = state.template.render_for(&state.tokenizer, &turns, &variables, options);
+                let chat = model.template.render_for(&model.tokenizer, &turns, &variables, options);
                 let chat = chat.map_err(invalid)?;
                 let text = chat.plain_text();
-                let format = state.reasoning_format;
+                let format = model.reasoning_format;
                 let reasoning = format.parser(&text).map(|parser| (format, parser));
-                let forced = tools.as_ref().map(|tools| tools.grammar(&state.tokenizer));
+                let forced = tools.as_ref().map(|tools| tools.grammar(&model.tokenizer));
                 let forced_calls = forced.transpose()?.flatten();
-                state.check_text(field, &text)?;
-                state.check_beginning(field, &text)?;
-                let ids = chat.encode(&state.tokenizer).map_err(invalid)?;
-                let expected = expected.map(|text| state.encode_expected(&text)).transpose()?;
+                model.check_text(field, &text)?;
+                model.check_beginning(field, &text)?;
+                let ids = chat.encode(&model.tokenizer).map_err(invalid)?;
+                let expected = expected.map(|text| model.encode_expected(&text)).transpose()?;
                 Ok(Prompts {
                     ids: vec![ids],
                     expected: expected.unwrap_or_default(),

@@ -147,6 +147,12 @@ impl ApiError {
         ApiError { status, code: Some("model_not_found"), ..error }
     }
 
+    /// 503: the model could not be loaded.
+    pub(crate) fn not_loaded(name: &str, why: &str) -> Self {
+        let message = format!("the model '{name}' could not be loaded: {why}");
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
     /// 404: the server has no encoder.
     pub(crate) fn no_embedding_model() -> Self {
         let message = "this server has no embedding model: start it with --embedding-model PATH";

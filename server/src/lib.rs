@@ -5,8 +5,8 @@
 //! `authentication` (key, its limits) -> `body_limits` (bounded in bytes) -> `body` (JSON) -> an
 //! endpoint (`chat`, `completions`, `responses`, `messages`: tokens) -> `options` -> `submit` ->
 //! `choice` (the engine's events as text) -> the endpoint's reply (one object, or an
-//! `event_stream`). `state` is shared by all requests, `metrics` counts, `reload` reads files
-//! again, `shutdown` drains.
+//! `event_stream`). `state` is shared by all requests, `model_entry` loads and unloads a model,
+//! `metrics` counts, `reload` reads files again, `shutdown` drains.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
@@ -50,6 +50,7 @@ mod message_blocks;
 mod message_events;
 mod messages;
 mod metrics;
+mod model_entry;
 mod models;
 mod number;
 mod one_or_many;
@@ -77,6 +78,8 @@ mod root_path;
 mod routes;
 mod scrape;
 mod secret;
+mod served_model;
+mod served_models;
 mod server_options;
 mod shutdown;
 mod signals;
@@ -104,14 +107,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use trail_cli::{Error, Setup, notice, queue_notices};
-use trail_runtime::engine::Engine;
+use trail_cli::{Error, notice, queue_notices};
 
 use body_limits::BodyLimits;
 use cors::Origins;
 use error::ApiError;
 use listener::{Listener, Reach};
 use memory_budget::MemoryBudget;
+pub use model_entry::{LoadAgain, Loaded, ModelSource};
 pub use reasoning::ReasoningFormat;
 use request_head::HeadRules;
 #[cfg(fuzzing)]
@@ -127,11 +130,10 @@ pub use tool_calls::ToolFormat;
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
 
-/// Serves `engine` at `host`, or on a Unix socket, until a signal, then finishes the running
+/// Serves `models` at `host`, or on a Unix socket, until a signal, then finishes the running
 /// requests. `listening` is called with the bound address, as a URL, once connections are accepted.
 pub fn run(
-    setup: Setup,
-    engine: Engine,
+    models: Vec<ModelSource>,
     host: Host,
     options: ServerOptions,
     signals: Signals,
@@ -140,10 +142,11 @@ pub fn run(
     queue_notices()?;
     let origins = Origins::new(&options.cors_origins)?;
     let allowed_hosts = options.allowed_hosts.clone();
+    let idle_unload = options.idle_unload;
     let (protects_metrics, uds) = (options.protect_metrics, options.uds.clone());
     let connections = listener::max_connections(options.max_connections);
     let budget = MemoryBudget::new(connections);
-    let state = Arc::new(ServerState::new(setup, engine, options, budget.clone())?);
+    let state = Arc::new(ServerState::new(models, options, budget.clone())?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("trail-http")
         .enable_all()
@@ -162,6 +165,9 @@ pub fn run(
         listening(&listener.url(state.tls.is_some()))?;
         tokio::spawn(budget.release_memory());
         tokio::spawn(thrash_watch::run(state.clone()));
+        if let Some(idle) = idle_unload {
+            tokio::spawn(served_models::unload_idle(state.clone(), idle));
+        }
         if reach == Reach::Network && state.keys.is_none() {
             notice(
                 "warning: every machine that reaches this address can use the server (give it a \

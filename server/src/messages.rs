@@ -19,6 +19,7 @@ use crate::error::ApiError;
 use crate::event_stream::{EventSource, whole_answers};
 use crate::message_blocks::Turn;
 use crate::message_events::{Message, MessageEvents, MessageHead};
+use crate::model_entry::ModelUse;
 use crate::number::Count;
 use crate::openapi::Schemas;
 use crate::options::Options;
@@ -149,11 +150,14 @@ pub(crate) struct InputTokens {
 }
 
 impl Request {
-    /// The conversation, and the options. A last turn of the assistant is continued.
-    fn conversation(self, state: &ServerState) -> Result<(Conversation, Options), ApiError> {
-        state.check_model(self.options.model.as_deref())?;
+    /// The model, the conversation, and the options. A last turn of the assistant is continued.
+    async fn conversation(
+        self,
+        state: &ServerState,
+    ) -> Result<(ModelUse, Conversation, Options), ApiError> {
+        let model = state.model(self.options.model.as_deref()).await?;
         let continues = self.turns.last().is_some_and(Turn::is_assistant);
-        let form: CallForm = state.template.call_form();
+        let form: CallForm = model.template.call_form();
         let system = self.system.map(|system| ChatMessage::new("system", system));
         let mut turns: Vec<ChatMessage> = system.into_iter().collect();
         self.turns.into_iter().for_each(|turn| turn.append(form, &mut turns));
@@ -161,7 +165,7 @@ impl Request {
             turns,
             expected: None,
             template: self.template,
-            tools: self.tools.usable(state)?,
+            tools: self.tools.usable(&model)?,
             options: ChatOptions {
                 add_generation_prompt: !continues,
                 continue_final_message: continues,
@@ -169,7 +173,7 @@ impl Request {
             },
             field: "messages",
         };
-        Ok((conversation, self.options))
+        Ok((model, conversation, self.options))
     }
 }
 
@@ -186,11 +190,11 @@ pub(crate) async fn create(
             body.read::<Length>().map(|_| request)
         })
         .await?;
-    let (conversation, options) = request.conversation(&state)?;
-    let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
+    let (model, conversation, options) = request.conversation(&state).await?;
+    let (prompts, permit) = conversation.encode(model.clone(), permit).await?;
     let usage = Usage::of_prompts(&prompts.ids);
-    let name = state.answering_name(options.model.as_deref());
-    let choices = options.submit(&state, &access, prompts, permit).await?;
+    let name = model.answering_name(options.model.as_deref());
+    let choices = options.submit(&state, &model, &access, prompts, permit).await?;
     let head = MessageHead::new(&name);
     if options.stream.unwrap_or(false) {
         return Ok(MessageEvents::new(head, access, usage).respond(choices));
@@ -206,7 +210,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<Json<InputTokens>, ApiError> {
     state.check_open()?;
     let (request, permit) = admitted.read(read).await?;
-    let (conversation, _) = request.conversation(&state)?;
-    let (prompts, _) = conversation.encode(state, permit).await?;
+    let (model, conversation, _) = request.conversation(&state).await?;
+    let (prompts, _) = conversation.encode(model, permit).await?;
     Ok(Json(InputTokens { input_tokens: prompts.ids[0].len() }))
 }

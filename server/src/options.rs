@@ -16,6 +16,7 @@ use crate::number::{Count, Int64, Real, TopK, TopLogprobs};
 use crate::one_or_many::OneOrMany;
 use crate::openapi::Schemas;
 use crate::prompts::Prompts;
+use crate::served_model::ServedModel;
 use crate::state::ServerState;
 use crate::structured_outputs::{OutputForm, excluding};
 
@@ -175,13 +176,14 @@ impl Options {
     pub(crate) fn request(
         &self,
         state: &ServerState,
+        model: &ServedModel,
         access: &Access,
         prompts: &Prompts,
         prompt: usize,
         sampling: SamplingParams,
     ) -> Result<Request, ApiError> {
         let prompt = &prompts.ids[prompt];
-        let capacity = state.capacity;
+        let capacity = model.capacity;
         let room = capacity.saturating_sub(prompt.len());
         let asked = self.max_completion_tokens.or(self.max_tokens).map(Count::get);
         if asked == Some(0) && !prompts.are_reported() {
@@ -216,7 +218,7 @@ impl Options {
         Ok(Request {
             sampling,
             stop_tokens: self.stop_tokens()?,
-            length_hint: self.length_hint(state)?,
+            length_hint: self.length_hint(model)?,
             // A grammar allows the end where it is complete.
             ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(prompts),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
@@ -251,8 +253,8 @@ impl Options {
 
     /// The client's estimate of the answer's length, tokens, if the predictor reads it: without one
     /// that does, `nvext` is like any field that this server does not know.
-    fn length_hint(&self, state: &ServerState) -> Result<Option<u32>, ApiError> {
-        if !state.engine.predictor().is_some_and(|predictor| predictor.reads_hint()) {
+    fn length_hint(&self, model: &ServedModel) -> Result<Option<u32>, ApiError> {
+        if !model.engine.predictor().is_some_and(|predictor| predictor.reads_hint()) {
             return Ok(None);
         }
         match self.nvext {

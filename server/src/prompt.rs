@@ -10,8 +10,8 @@ use trail_runtime::text::Tokenizer;
 use crate::body_permit::BodyPermit;
 use crate::echo::Echo;
 use crate::error::ApiError;
+use crate::model_entry::ModelUse;
 use crate::number::Count;
-use crate::state::ServerState;
 
 /// The prompts of a completion, or the inputs of embeddings: `MAX` at the most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,23 +30,23 @@ impl<const MAX: usize> Prompt<MAX> {
     /// Returns the permit as well.
     pub(crate) async fn encode(
         self,
-        state: Arc<ServerState>,
+        model: ModelUse,
         permit: BodyPermit,
     ) -> Result<(Vec<Vec<u32>>, BodyPermit), ApiError> {
         let texts = match self {
             Prompt::Ids(ids) => {
-                ids.iter().try_for_each(|ids| state.check_ids("prompt", ids.len()))?;
+                ids.iter().try_for_each(|ids| model.check_ids("prompt", ids.len()))?;
                 return Ok((ids, permit));
             }
             Prompt::Texts(texts) => texts,
         };
-        texts.iter().try_for_each(|text| state.check_text("prompt", text))?;
+        texts.iter().try_for_each(|text| model.check_text("prompt", text))?;
         let encode = move |text: &String| {
-            state.check_beginning("prompt", text)?;
-            let ids = state.tokenizer.encode(text, true);
+            model.check_beginning("prompt", text)?;
+            let ids = model.tokenizer.encode(text, true);
             let ids = ids.map_err(|error| ApiError::invalid_field("prompt", error.to_string()))?;
             // The prompts after it are not tokenized.
-            state.check_ids("prompt", ids.len()).map(|()| ids)
+            model.check_ids("prompt", ids.len()).map(|()| ids)
         };
         let (ids, permit) = permit
             .run(move |has_left| {

@@ -12,8 +12,9 @@ use crate::delta::Delta;
 use crate::envelope::{Envelope, SharedPrompt, Usage};
 use crate::error::ApiError;
 use crate::event_stream::{EventSource, Sent, whole_answers};
+use crate::model_entry::ModelUse;
 use crate::options::Options;
-use crate::state::{ServerState, unix_time};
+use crate::state::unix_time;
 
 /// Response objects of one endpoint.
 pub(crate) trait Endpoint: Send + Sync + 'static {
@@ -38,7 +39,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
 
 /// Responds with `choices`: as one object once all are complete, or as a stream.
 pub(crate) async fn reply<D: Endpoint>(
-    state: &ServerState,
+    used: &ModelUse,
     options: &Options,
     choices: Vec<Choice>,
     usage: Usage,
@@ -46,8 +47,8 @@ pub(crate) async fn reply<D: Endpoint>(
     let head = Head::<D> {
         id: format!("{}{}", D::ID_PREFIX, random::id()),
         created: unix_time(),
-        model: state.answering_name(options.model.as_deref()),
-        system_fingerprint: state.fingerprint.clone(),
+        model: used.answering_name(options.model.as_deref()),
+        system_fingerprint: used.fingerprint.clone(),
         dialect: PhantomData,
     };
     if !options.stream.unwrap_or(false) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trail_cli::random;
 use trail_runtime::engine::SamplingParams;
-use trail_runtime::text::ChatMessage;
+use trail_runtime::text::{CallForm, ChatMessage};
 
 use crate::access::Access;
 use crate::delta::Delta;
@@ -44,6 +44,8 @@ pub(crate) struct Echoed {
 /// A response in progress, and its place in the store.
 pub(crate) struct Outcome {
     state: Arc<ServerState>,
+    /// Form in which the model's template takes calls.
+    call_form: CallForm,
     access: Arc<Access>,
     echoed: Echoed,
     sampling: SamplingParams,
@@ -56,14 +58,14 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The response to the request of `access`, whose `turns` are kept with it if given.
     pub(crate) fn new(
-        state: Arc<ServerState>,
+        (state, call_form): (Arc<ServerState>, CallForm),
         access: Arc<Access>,
         echoed: Echoed,
         sampling: SamplingParams,
         turns: Option<Vec<ChatMessage>>,
     ) -> Self {
         let id = format!("resp_{}", random::id());
-        Outcome { state, access, echoed, sampling, turns, id, created: unix_time() }
+        Outcome { state, call_form, access, echoed, sampling, turns, id, created: unix_time() }
     }
 
     /// The object with `status` and `output`.
@@ -130,7 +132,7 @@ impl Outcome {
             object["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
         if let Some(mut turns) = self.turns.take() {
-            turns.push(items.turn(self.state.template.call_form()));
+            turns.push(items.turn(self.call_form));
             let owner = self.access.key().map(|key| key.name.clone());
             let stored = StoredResponse { owner, turns, object: object.clone() };
             self.state.responses.insert(self.id.clone(), stored);

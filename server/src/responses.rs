@@ -161,11 +161,11 @@ pub(crate) async fn create(
     state.check_open()?;
     let (request, permit) = admitted.read(read).await?;
     let Request { items, tools, template, store, echoed, options } = request;
-    state.check_model(options.model.as_deref())?;
+    let model = state.model(options.model.as_deref()).await?;
     if items.is_empty() {
         return Err(ApiError::invalid_field("input", "the input is empty: give one message"));
     }
-    let turns = response_input::turns(items, state.template.call_form());
+    let turns = response_input::turns(items, model.template.call_form());
     let turns = match &echoed.previous_response_id {
         None => turns,
         Some(id) => {
@@ -181,20 +181,21 @@ pub(crate) async fn create(
         turns: instructions.into_iter().chain(turns.iter().cloned()).collect(),
         expected: None,
         template,
-        tools: tools.usable(&state)?,
+        tools: tools.usable(&model)?,
         options: ChatOptions {
             allow_special_tokens: state.allow_special_tokens,
             ..ChatOptions::default()
         },
         field: "input",
     };
-    let (prompts, permit) = conversation.encode(state.clone(), permit).await?;
+    let (prompts, permit) = conversation.encode(model.clone(), permit).await?;
     let usage = Usage::of_prompts(&prompts.ids);
-    let sampling = options.sampling(&state.sampling, &prompts, 0);
-    let choices = options.submit(&state, &access, prompts, permit).await?;
-    let model = state.answering_name(options.model.as_deref());
-    let echoed = Echoed { model, ..echoed };
-    let outcome = Outcome::new(state.clone(), access, echoed, sampling, store.then_some(turns));
+    let sampling = options.sampling(&model.sampling, &prompts, 0);
+    let choices = options.submit(&state, &model, &access, prompts, permit).await?;
+    let echoed = Echoed { model: model.answering_name(options.model.as_deref()), ..echoed };
+    let form = model.template.call_form();
+    let outcome =
+        Outcome::new((state.clone(), form), access, echoed, sampling, store.then_some(turns));
     if options.stream.unwrap_or(false) {
         return Ok(ResponseEvents::new(outcome, usage).respond(choices));
     }

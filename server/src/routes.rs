@@ -174,6 +174,10 @@ fn reading() -> Vec<Route> {
 fn changing() -> Vec<Route> {
     let post = |path| ("post", path);
     vec![
+        route(post("/v1/load_model"), "Load a model", Content::Text, models::load)
+            .takes(models::change_request),
+        route(post("/v1/unload_model"), "Unload a model", Content::Text, models::unload)
+            .takes(models::change_request),
         route(post("/v1/load_lora_adapter"), "Load an adapter", Content::Text, adapters::load)
             .takes(adapters::load_request),
         route(

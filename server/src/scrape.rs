@@ -10,8 +10,7 @@ use crate::state::Shared;
 
 /// Returns the metrics in Prometheus's text format.
 pub(crate) async fn scrape(State(state): Shared) -> Result<Response, ApiError> {
-    let failed = state.engine.predictor().map_or(0, |predictor| predictor.failures());
-    let text = state.metrics.text(&state.engine.stats(), failed, state.name());
-    let text = text.map_err(|_| ApiError::interrupted())?;
+    let models: Vec<_> = state.models.all().iter().map(|entry| entry.report()).collect();
+    let text = state.metrics.text(&models).map_err(|_| ApiError::interrupted())?;
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }

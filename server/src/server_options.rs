@@ -1,8 +1,7 @@
 //! Options of a server.
 
 use std::path::PathBuf;
-
-use trail_cli::NamedAdapter;
+use std::time::Duration;
 
 use crate::reasoning::ReasoningFormat;
 use crate::secret::Secret;
@@ -30,10 +29,8 @@ pub struct ServerOptions {
     pub cors_origins: Vec<String>,
     /// Path under which a proxy serves this server; empty for none.
     pub root_path: String,
-    /// Names of the model; the first is that of responses. Empty for the name of its files.
-    pub model_names: Vec<String>,
-    /// Adapters that requests can choose by their names.
-    pub adapters: Vec<NamedAdapter>,
+    /// Time without a request after which a model is unloaded; `None` for no bound.
+    pub idle_unload: Option<Duration>,
     /// `/v1/load_lora_adapter` and `/v1/unload_lora_adapter` change them.
     pub allow_runtime_lora_updating: bool,
     /// Form in which the model writes calls of tools; `None` for the one that its template shows.

@@ -16,9 +16,9 @@ const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for the error objects of cut answers to be written.
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Completes once the engine has failed.
+/// Completes once an engine has failed.
 async fn breakdown(state: &ServerState) {
-    while state.engine.fault().is_none() {
+    while state.models.fault().is_none() {
         sleep(FAULT_POLL_INTERVAL).await;
     }
 }
@@ -35,11 +35,11 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
     signals.begin_draining();
     state.lifecycle.enter(Phase::Draining);
     if is_asked {
-        let live = state.engine.live();
+        let live: u32 = state.models.all().iter().map(|entry| entry.live()).sum();
         notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
     }
     let cut = drain(&state).await;
-    match (state.engine.fault(), cut) {
+    match (state.models.fault(), cut) {
         (Some(fault), _) => Err(Error::failed(format!("the engine broke down: {fault}"))),
         (None, 0) => Ok(()),
         (None, cut) => {

@@ -9,6 +9,7 @@ use crate::access::Access;
 use crate::body_permit::{BodyPermit, HasLeft};
 use crate::choice::{Choice, ChoiceOptions};
 use crate::error::ApiError;
+use crate::model_entry::ModelUse;
 use crate::options::Options;
 use crate::prompts::Prompts;
 use crate::state::ServerState;
@@ -23,16 +24,18 @@ impl Options {
     pub(crate) async fn submit(
         &self,
         state: &Arc<ServerState>,
+        model: &ModelUse,
         access: &Arc<Access>,
         prompts: Prompts,
         permit: BodyPermit,
     ) -> Result<Vec<Choice>, ApiError> {
-        if !state.engine.predicts_slowly() && !self.rules.take_long(&prompts) {
-            return self.submit_all(state, access, &prompts, &|| false);
+        if !model.engine.predicts_slowly() && !self.rules.take_long(&prompts) {
+            return self.submit_all(state, model, access, &prompts, &|| false);
         }
-        let (options, state, access) = (self.clone(), state.clone(), access.clone());
+        let (options, access) = (self.clone(), access.clone());
+        let (state, model) = (state.clone(), model.clone());
         let (choices, _) = permit
-            .run(move |has_left| options.submit_all(&state, &access, &prompts, has_left))
+            .run(move |has_left| options.submit_all(&state, &model, &access, &prompts, has_left))
             .await?;
         choices
     }
@@ -40,6 +43,7 @@ impl Options {
     fn submit_all(
         &self,
         state: &ServerState,
+        model: &ModelUse,
         access: &Arc<Access>,
         prompts: &Prompts,
         has_left: HasLeft,
@@ -51,28 +55,29 @@ impl Options {
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
         }
-        let vocab_size = state.engine.model().config.vocab_size;
+        let vocab_size = model.engine.model().config.vocab_size;
         let bias = self.rules.tokens.logit_bias(vocab_size)?;
         if has_left() {
             return Err(ApiError::interrupted());
         }
-        let constraint = self.rules.constraint(state, prompts)?;
+        let constraint = self.rules.constraint(model, prompts)?;
         // Once for all answers: it may be replaced meanwhile.
-        let adapter = state.adapter(self.model.as_deref())?;
+        let adapter = model.adapter(self.model.as_deref())?;
         access.use_tokens(prompts.ids.iter().map(|ids| ids.len() as u64).sum());
         let seed = self.seed.map_or_else(random::u64, |seed| i64::from(seed) as u64);
         let submit = |index: usize, initial_prediction| {
             let seed = seed_of_answer(seed, (index % n) as u64);
-            let sampling = self.sampling(&state.sampling, prompts, seed);
+            let sampling = self.sampling(&model.sampling, prompts, seed);
             let prompt_logprobs = sampling.prompt_logprobs.filter(|_| self.reports(prompts, index));
             let sampling = SamplingParams { logit_bias: bias.clone(), prompt_logprobs, ..sampling };
-            let request = self.request(state, access, prompts, index / n, sampling)?;
+            let request = self.request(state, model, access, prompts, index / n, sampling)?;
             let (constraint, adapter) = (constraint.clone(), adapter.clone());
             let request = Request { initial_prediction, constraint, adapter, ..request };
             Choice::submit(
                 state,
+                model,
                 access,
-                self.choice_options(state, prompts, index, index / n)?,
+                self.choice_options(model, prompts, index, index / n)?,
                 request,
             )
             .map_err(|error| self.refusal(prompts, error))
@@ -105,14 +110,14 @@ impl Options {
     /// The form in which choice `index`, an answer to prompt `prompt`, is reported.
     fn choice_options(
         &self,
-        state: &ServerState,
+        model: &ModelUse,
         prompts: &Prompts,
         index: usize,
         prompt: usize,
     ) -> Result<ChoiceOptions, ApiError> {
         let parts = prompts.parts.clone();
         let parts = match self.rules.has_grammar(prompts) {
-            true => parts.under_a_grammar(&state.tokenizer),
+            true => parts.under_a_grammar(&model.tokenizer),
             false => parts,
         };
         Ok(ChoiceOptions {
@@ -126,7 +131,7 @@ impl Options {
             token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
             text: TextOptions {
-                kept: parts.tokens(&state.tokenizer),
+                kept: parts.tokens(&model.tokenizer),
                 keep_special: !self.skip_special_tokens.unwrap_or(true),
                 include_stop: self.include_stop_str_in_output.unwrap_or(false),
             },

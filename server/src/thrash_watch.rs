@@ -40,13 +40,19 @@ impl ThrashWatch {
     }
 }
 
-/// Looks at the engine's counters once a minute.
+/// Looks at the engines' counters once a minute.
 pub(crate) async fn run(state: Arc<ServerState>) {
-    let mut watch = ThrashWatch::default();
+    let models = state.models.all();
+    let mut watches: Vec<ThrashWatch> = models.iter().map(|_| ThrashWatch::default()).collect();
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Some(line) = watch.look(&state.engine.stats()) {
-            notice(line);
+        for (entry, watch) in models.iter().zip(&mut watches) {
+            if let Some(line) = watch.look(&entry.stats()) {
+                match models.len() {
+                    1 => notice(line),
+                    _ => notice(format_args!("{line} (model '{}')", entry.name())),
+                }
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::number::Count;
 use crate::openapi::Schemas;
+use crate::served_model::ServedModel;
 use crate::state::{ServerState, Shared};
 use crate::template_fields::TemplateFields;
 use crate::tools::{Tool, Tools};
@@ -87,21 +88,21 @@ pub(crate) async fn tokenize(
     admitted: Admitted,
 ) -> Result<Json<TokenizeResponse>, ApiError> {
     let ((mut text, template), permit) = admitted.read(read).await?;
-    state.check_model(text.model.as_deref())?;
-    let tokenizer = state.tokenizer.clone();
-    let max_model_len = state.capacity;
+    let model = state.model(text.model.as_deref()).await?;
+    let tokenizer = model.tokenizer.clone();
+    let max_model_len = model.capacity;
     let (return_token_strs, with_pieces) = (text.return_token_strs, text.with_pieces);
     let ids = match (text.prompt.take(), text.content.take(), text.messages.take()) {
         (None, None, Some(messages)) => {
-            let conversation = text.conversation(messages, template, &state)?;
-            let (mut prompts, _) = conversation.encode(state, permit).await?;
+            let conversation = text.conversation(messages, template, (&state, &model))?;
+            let (mut prompts, _) = conversation.encode(model, permit).await?;
             prompts.ids.swap_remove(0)
         }
         (Some(prompt), None, None) => {
             let add_special = text.add_special_tokens.unwrap_or(true);
             let encode = move || {
-                state.check_text("prompt", &prompt)?;
-                tokenized("prompt", state.tokenizer.encode(&prompt, add_special))
+                model.check_text("prompt", &prompt)?;
+                tokenized("prompt", model.tokenizer.encode(&prompt, add_special))
             };
             permit.run(move |_| encode()).await?.0?
         }
@@ -109,10 +110,10 @@ pub(crate) async fn tokenize(
             let add_special = text.add_special.unwrap_or(false);
             let as_control = text.parse_special.unwrap_or(true);
             let encode = move || {
-                state.check_text("content", &content)?;
+                model.check_text("content", &content)?;
                 let encoded = match as_control {
-                    true => state.tokenizer.encode(&content, add_special),
-                    false => state.tokenizer.encode_text(&content, add_special),
+                    true => model.tokenizer.encode(&content, add_special),
+                    false => model.tokenizer.encode_text(&content, add_special),
                 };
                 tokenized("content", encoded)
             };
@@ -153,7 +154,7 @@ impl Text {
         self,
         messages: Vec<Message>,
         template: TemplateFields,
-        state: &ServerState,
+        (state, model): (&ServerState, &ServedModel),
     ) -> Result<Conversation, ApiError> {
         let continues = self.continue_final_message.unwrap_or(false);
         let opens = self.add_generation_prompt.unwrap_or(!continues);
@@ -168,8 +169,8 @@ impl Text {
             return Err(ApiError::invalid_field("add_special_tokens", message));
         }
         let list = self.tools.unwrap_or_default();
-        let tools = Tools { list, ..Tools::default() }.usable(state)?;
-        let form = state.template.call_form();
+        let tools = Tools { list, ..Tools::default() }.usable(model)?;
+        let form = model.template.call_form();
         let turns = messages.into_iter().map(|message| message.into_turn(form));
         Ok(Conversation {
             turns: turns.collect(),
@@ -193,14 +194,14 @@ pub(crate) async fn detokenize(
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
     let read = |body: &Body| body.check(&[]).and_then(|()| body.read::<Tokens>());
     let (fields, permit) = admitted.read(read).await?;
-    state.check_model(fields.model.as_deref())?;
-    state.check_ids("tokens", fields.tokens.len())?;
-    let vocab_size = state.engine.model().config.vocab_size;
+    let model = state.model(fields.model.as_deref()).await?;
+    model.check_ids("tokens", fields.tokens.len())?;
+    let vocab_size = model.engine.model().config.vocab_size;
     let ids: Vec<u32> = fields.tokens.iter().map(|id| id.get()).collect();
     if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
         let message = format!("there is no token {id}: the vocabulary has {vocab_size}");
         return Err(ApiError::invalid_field("tokens", message));
     }
-    let (text, _) = permit.run(move |_| state.tokenizer.decode(&ids, false)).await?;
+    let (text, _) = permit.run(move |_| model.tokenizer.decode(&ids, false)).await?;
     Ok(Json(DetokenizeResponse { prompt: text.clone(), content: text }))
 }

@@ -7,7 +7,7 @@ use trail_runtime::text::{OrderedJson, OrderedMembers, Tokenizer};
 
 use crate::answer_parts::ToolForm;
 use crate::error::ApiError;
-use crate::state::ServerState;
+use crate::served_model::ServedModel;
 use crate::tool_calls::{ToolFormat, forced};
 
 /// Tools of one request at the most.
@@ -214,26 +214,26 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// These tools, with the format of their calls in an answer of `state`'s model; `None` if the
+    /// These tools, with the format of their calls in an answer of `model`; `None` if the
     /// model is shown none.
     ///
     /// # Errors
     ///
     /// The model's template shows no tools, the form of its calls is not known, or the choice is
     /// none of the tools.
-    pub(crate) fn usable(self, state: &ServerState) -> Result<Option<UsableTools>, ApiError> {
+    pub(crate) fn usable(self, model: &ServedModel) -> Result<Option<UsableTools>, ApiError> {
         self.check()?;
         if self.list.is_empty() || self.choice == ToolChoice::None {
             return Ok(None);
         }
-        if !state.template.shows_tools() {
+        if !model.template.shows_tools() {
             return Err(ApiError::invalid_field(
                 "tools",
                 "the model's chat template does not show tools: leave 'tools' out, or set \
                  'tool_choice' to \"none\"",
             ));
         }
-        let Some(format) = state.tool_format else {
+        let Some(format) = model.tool_format else {
             return Err(ApiError::invalid_field(
                 "tools",
                 "the form in which this model writes calls is not known: the server needs \

@@ -4,6 +4,9 @@
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use trail_runtime::backend::BLOCK_TOKENS;
 
+/// Label of a metric of one model.
+pub(crate) const MODEL_NAME: &str = "model_name";
+
 /// vLLM's name of a metric, and ours.
 const NAMES: [(&str, &str); 24] = [
     ("vllm:num_requests_running", "trail_requests_running"),
@@ -41,7 +44,7 @@ pub(crate) fn families(
     model: &str,
 ) -> Vec<MetricFamily> {
     let ours = |name| families.iter().find(|family| family.name() == name);
-    let labels = [label("engine", "0"), label("model_name", model)];
+    let labels = [label("engine", "0"), label(MODEL_NAME, model)];
     let renamed = NAMES.into_iter().filter_map(|(theirs, name)| {
         let mut family = ours(name)?.clone();
         family.set_name(theirs.to_owned());
@@ -91,7 +94,8 @@ fn cache_config(num_blocks: u64) -> MetricFamily {
     family
 }
 
-fn label(name: &str, value: &str) -> LabelPair {
+/// A label.
+pub(crate) fn label(name: &str, value: &str) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(name.to_owned());
     pair.set_value(value.to_owned());

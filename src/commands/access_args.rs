@@ -105,7 +105,7 @@ impl AccessArgs {
 }
 
 /// The first list, or the second if the first is empty.
-pub(super) fn or_list(list: Vec<String>, others: Vec<String>) -> Vec<String> {
+pub(super) fn or_list<T>(list: Vec<T>, others: Vec<T>) -> Vec<T> {
     match list.is_empty() {
         true => others,
         false => list,

@@ -14,6 +14,7 @@ pub mod pull;
 pub mod replay;
 mod sampling_args;
 pub mod serve;
+mod served_models;
 pub mod simulate;
 pub mod theory;
 

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
-use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, OutputFile, Setup, notice};
+use serde_json::{Value, json};
+use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, notice};
 use trail_platform::printable::printable;
-use trail_server::{ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
+use trail_runtime::engine::PolicyKind;
+use trail_server::{ModelSource, ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
 
 use super::access_args::{AccessArgs, or_list};
+use super::served_models::ModelWeight;
 
 /// Options of `trail-rt serve`.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
@@ -47,12 +49,19 @@ pub struct ServeArgs {
     /// Names of the model in requests, separated by commas; the first is that of responses
     /// [default: that of its file or folder]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    served_model_name: Vec<String>,
+    pub(super) served_model_name: Vec<String>,
+    /// Weight of one of several models, 1 to 1000: its share of the CPU while others have work, and
+    /// of the memory beside the weights [default: 1]
+    #[arg(long, hide = true, value_name = "NAME=WEIGHT")]
+    pub(super) model_share: Vec<ModelWeight>,
+    /// Unload a model that had no request for so long; the next one loads it again
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = seconds(1))]
+    idle_unload: Option<u64>,
     #[command(flatten)]
-    lora: LoraArgs,
+    pub(super) lora: LoraArgs,
     /// POST /v1/load_lora_adapter and /v1/unload_lora_adapter change the adapters
     #[arg(long, hide = true)]
-    allow_runtime_lora_updating: bool,
+    pub(super) allow_runtime_lora_updating: bool,
     /// Folder of an encoder (BERT, MiniLM, BGE) that answers /v1/embeddings
     #[arg(long, hide = true, value_name = "PATH")]
     embedding_model: Option<PathBuf>,
@@ -75,10 +84,10 @@ pub struct ServeArgs {
     /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
+    pub(super) record: Option<PathBuf>,
     /// Replace a FILE that no earlier run wrote
     #[arg(long, requires = "record")]
-    force: bool,
+    pub(super) force: bool,
 }
 
 /// Parser of a number of seconds, up to a year.
@@ -105,6 +114,8 @@ impl ServeArgs {
             max_connections: self.max_connections.or(others.max_connections),
             drain_seconds: self.drain_seconds.or(others.drain_seconds),
             served_model_name: or_list(self.served_model_name, others.served_model_name),
+            model_share: or_list(self.model_share, others.model_share),
+            idle_unload: self.idle_unload.or(others.idle_unload),
             lora: self.lora.or(others.lora),
             allow_runtime_lora_updating: self.allow_runtime_lora_updating
                 || others.allow_runtime_lora_updating,
@@ -154,45 +165,60 @@ pub fn run(
     json: bool,
 ) -> Result<(), Error> {
     let signals = Signals::install()?;
-    let mut setup = Setup::load(model)?;
-    let adapters = args.lora.load(&setup.model.config)?;
-    let engine = &args.access.with_prefix_cache(engine)?;
-    let log = args.record.clone().map(|path| OutputFile::claim(path, args.force)).transpose()?;
-    let engine = setup.logged_engine(engine, log.as_ref())?;
-    if !adapters.is_empty() && !engine.takes_adapters() {
-        return Err(Error::usage(
-            "--lora: adapters are computed on the CPU alone: give --device cpu",
-        ));
-    }
+    let engine = args.access.with_prefix_cache(engine)?;
+    let models = args.load_models(model, &engine)?;
     let host = (args.host(), args.port());
-    if let Some(name) = args.served_model_name.first() {
-        setup.name.clone_from(name);
-    }
     let options = args.access.apply(ServerOptions {
-        adapters,
+        idle_unload: args.idle_unload.map(Duration::from_secs),
         allow_runtime_lora_updating: args.allow_runtime_lora_updating,
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,
         allow_special_tokens: args.allow_special_tokens,
-        model_names: args.served_model_name.clone(),
         embedding_model: args.embedding_model.clone(),
         tool_format: args.tool_call_parser,
         reasoning_format: args.reasoning_parser,
         ..ServerOptions::default()
     })?;
-    let policy = engine.policy();
-    let model = setup.name.clone();
-    // One line, whatever the name of the model's file.
-    let shown = printable(&model).replace('\n', "\\n");
-    let device = engine.device().to_owned();
-    trail_server::run(setup, engine, host, options, signals, |at| {
-        notice(format_args!("trail-rt serves {shown} under {policy} ({device}) on {at}"));
+    let served: Vec<Served> = models.iter().map(Served::of).collect();
+    trail_server::run(models, host, options, signals, |at| {
+        let shown: Vec<String> = served.iter().map(Served::shown).collect();
+        notice(format_args!("trail-rt serves {} on {at}", shown.join(", ")));
         if json {
-            let object =
-                json!({ "model": model, "policy": policy.name(), "device": device, "url": at });
+            let mut object = match &served[..] {
+                [one] => one.object(),
+                several => {
+                    json!({ "models": several.iter().map(Served::object).collect::<Vec<_>>() })
+                }
+            };
+            object["url"] = json!(at);
             return Output::stdout().line(&object.to_string());
         }
         Ok(())
     })
+}
+
+/// A served model, as the start reports it.
+struct Served {
+    model: String,
+    policy: PolicyKind,
+    device: String,
+}
+
+impl Served {
+    fn of(source: &ModelSource) -> Served {
+        let (setup, engine) = &source.loaded;
+        let (policy, device) = (engine.policy(), engine.device().to_owned());
+        Served { model: setup.name.clone(), policy, device }
+    }
+
+    /// In one line, whatever the name of the model's file.
+    fn shown(&self) -> String {
+        let model = printable(&self.model).replace('\n', "\\n");
+        format!("{model} under {} ({})", self.policy, self.device)
+    }
+
+    fn object(&self) -> Value {
+        json!({ "model": self.model, "policy": self.policy.name(), "device": self.device })
+    }
 }

@@ -20,6 +20,7 @@ mod operation;
 mod prompt_scores;
 mod responses;
 mod reuse;
+mod several_models;
 mod structured;
 mod text;
 mod timeouts;

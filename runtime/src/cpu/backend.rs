@@ -1,18 +1,23 @@
 //! The CPU backend: forward pass, sampler and tap. A step is complete when it is launched.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::draft::CpuDraft;
-use super::{CpuForward, Samplers, Tap};
+use super::{CpuForward, Pool, Samplers, Tap};
 use crate::backend::{Backend, DraftModel, Fault, HiddenSink, Sampled, Scored, Step};
 use trail_probe::TapLayers;
+
+/// Threads of several backends.
+pub type SharedPool = Arc<Mutex<Pool>>;
 
 /// Runs steps of one model on the CPU.
 pub struct CpuBackend {
     pub(super) forward: CpuForward,
     samplers: Samplers,
     pub(super) draft: Option<CpuDraft>,
+    /// The threads, if other backends compute on them too.
+    shared: Option<SharedPool>,
     tap: Option<(TapLayers, Arc<dyn HiddenSink>)>,
     /// Tokens of the last step.
     sampled: Vec<Sampled>,
@@ -28,7 +33,7 @@ impl CpuBackend {
         let sampled = Vec::with_capacity(forward.options().max_sampled());
         let scored = Vec::with_capacity(forward.options().max_rows);
         let computed = Instant::now();
-        CpuBackend { forward, samplers, draft: None, tap, sampled, scored, computed }
+        CpuBackend { forward, samplers, draft: None, shared: None, tap, sampled, scored, computed }
     }
 
     /// The same with a draft model: `draft` was made [beside](CpuForward::beside) this backend's
@@ -38,6 +43,36 @@ impl CpuBackend {
         let mut backend = CpuBackend { draft, ..self };
         backend.measure_draft();
         backend
+    }
+
+    /// The same on the threads of `pool`, on which the forward pass [was made](CpuForward::on): each
+    /// step takes all, and waits for that of another backend.
+    pub fn with_shared(self, pool: SharedPool) -> Self {
+        CpuBackend { shared: Some(pool), ..self }
+    }
+
+    /// Computes `step` and samples its tokens.
+    fn compute(&mut self, step: &Step<'_>) {
+        match (&self.tap, step.tap) {
+            (Some((layers, receiver)), Some(plan)) => {
+                let receiver = &**receiver;
+                let mut taps =
+                    [Tap { layer: 0, at: 0, step: step.number, plan, receiver }; TapLayers::MAX];
+                for (at, layer) in layers.iter().enumerate() {
+                    (taps[at].layer, taps[at].at) = (layer, at);
+                }
+                self.forward.forward(step.batch, &taps[..layers.count()]);
+            }
+            _ => {
+                self.forward.forward(step.batch, &[]);
+            }
+        }
+        self.computed = Instant::now();
+        let CpuBackend { forward, samplers, sampled, scored, .. } = self;
+        sampled.clear();
+        samplers.sample(forward, step.batch, step.sampling, sampled);
+        scored.clear();
+        samplers.score(forward, step.batch, step.sampling, scored);
     }
 
     /// The forward pass, with its options and KV pool.
@@ -93,26 +128,15 @@ impl Backend for CpuBackend {
     }
 
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
-        match (&self.tap, step.tap) {
-            (Some((layers, receiver)), Some(plan)) => {
-                let receiver = &**receiver;
-                let mut taps =
-                    [Tap { layer: 0, at: 0, step: step.number, plan, receiver }; TapLayers::MAX];
-                for (at, layer) in layers.iter().enumerate() {
-                    (taps[at].layer, taps[at].at) = (layer, at);
-                }
-                self.forward.forward(step.batch, &taps[..layers.count()]);
-            }
-            _ => {
-                self.forward.forward(step.batch, &[]);
-            }
-        }
-        self.computed = Instant::now();
-        let CpuBackend { forward, samplers, sampled, scored, .. } = self;
-        sampled.clear();
-        samplers.sample(forward, step.batch, step.sampling, sampled);
-        scored.clear();
-        samplers.score(forward, step.batch, step.sampling, scored);
+        let Some(shared) = self.shared.clone() else {
+            self.compute(step);
+            return Ok(());
+        };
+        // After a panic of the other backend it has the threads that are left.
+        let mut pool = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.forward.exchange_threads(&mut pool);
+        self.compute(step);
+        self.forward.exchange_threads(&mut pool);
         Ok(())
     }
 

@@ -67,10 +67,10 @@ impl DraftModel for CpuBackend {
     fn step(&mut self, batch: &Batch, sampling: &dyn SamplingInputs, sampled: &mut Vec<Sampled>) {
         let CpuBackend { forward: own, draft, .. } = self;
         let CpuDraft { forward, samplers, .. } = draft.as_mut().expect("a draft model");
-        forward.exchange_threads(own);
+        forward.exchange_threads(own.pool_mut());
         forward.forward(batch, &[]);
         samplers.sample(forward, batch, sampling, sampled);
-        forward.exchange_threads(own);
+        forward.exchange_threads(own.pool_mut());
     }
 
     fn token_time(&self) -> Duration {

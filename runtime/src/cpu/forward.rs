@@ -37,28 +37,33 @@ impl CpuForward {
     /// Validates the model, starts the threads and allocates all memory that `forward` uses.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
         let start = if options.pin { Pool::pinned } else { Pool::new };
-        CpuForward::with_pool(model, options, start, 0)
+        let mut pool = start(options.threads.max(1))?;
+        let mut forward = CpuForward::on(&mut pool, model, options)?;
+        forward.exchange_threads(&mut pool);
+        Ok(forward)
     }
 
-    /// The same beside `other`, which keeps the threads: [`CpuForward::exchange_threads`] before
-    /// and after each pass. After an error `other` is to be dropped.
+    /// The same on the threads of `pool`, as many as `options` says, which stay the caller's:
+    /// [`CpuForward::exchange_threads`] before and after each pass.
+    pub fn on(pool: &mut Pool, model: Arc<Model>, options: CpuOptions) -> Result<Self, String> {
+        CpuForward::with_pool(model, options, pool, 0)
+    }
+
+    /// The same on the threads of `other`, which keeps them.
     pub fn beside(
         other: &mut CpuForward,
         model: Arc<Model>,
         options: CpuOptions,
     ) -> Result<Self, String> {
         let others = other.options.bytes(&other.model.config);
-        let pool = std::mem::replace(&mut other.pool, Pool::new(1)?);
-        let mut forward = CpuForward::with_pool(model, options, |_| Ok(pool), others)?;
-        forward.exchange_threads(other);
-        Ok(forward)
+        CpuForward::with_pool(model, options, &mut other.pool, others)
     }
 
-    /// The same on the threads that `start` starts, beside `others` bytes.
+    /// The same beside `others` bytes.
     fn with_pool(
         model: Arc<Model>,
         options: CpuOptions,
-        start: impl FnOnce(usize) -> Result<Pool, String>,
+        pool: &mut Pool,
         others: u128,
     ) -> Result<Self, String> {
         let config = &model.config;
@@ -73,16 +78,15 @@ impl CpuForward {
         }
         let narrow = NarrowKernels::select(&model, options.compute, options.isa)?;
         let threads = options.threads.max(1);
-        let mut pool = start(threads)?;
         let weights = match options.repack {
-            true => repack(&model, &narrow, &mut pool, others + options.bytes(config))?,
+            true => repack(&model, &narrow, pool, others + options.bytes(config))?,
             false => model.weights.clone(),
         };
         // The constructor is not always the thread that computes.
         pool.release_caller();
         Ok(CpuForward {
             kernels,
-            pool,
+            pool: Pool::new(1)?,
             weights,
             kv: KvPool::new(config, options.num_blocks, options.kv_dtype)?,
             states: StatePool::new(config, &options)?,
@@ -147,9 +151,9 @@ impl CpuForward {
         &mut self.pool
     }
 
-    /// Exchanges the threads with those of `other`; one of both has only the caller's.
-    pub fn exchange_threads(&mut self, other: &mut CpuForward) {
-        std::mem::swap(&mut self.pool, &mut other.pool);
+    /// Exchanges the threads with those of `pool`; one of both has only the caller's.
+    pub fn exchange_threads(&mut self, pool: &mut Pool) {
+        std::mem::swap(&mut self.pool, pool);
     }
 
     /// The KV pool.

@@ -39,7 +39,7 @@ mod tap;
 
 pub(crate) use affinity::describe;
 pub use affinity::placement;
-pub use backend::CpuBackend;
+pub use backend::{CpuBackend, SharedPool};
 pub use compute::Compute;
 pub use forward::CpuForward;
 pub use kv::KvPool;

@@ -25,7 +25,6 @@ use super::predictions::Predictions;
 use super::queue_permit::QueueLimits;
 use super::recurrent::RecurrentStates;
 use super::speculation::{Speculation, StepSizes};
-use super::stats::Counters;
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
 use super::stepped::SteppedEngine;
@@ -115,9 +114,8 @@ impl EngineConfig {
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let mask_workers = MaskWorkers::new(max_requests);
-        let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
-        let (queue, inbox) = SubmitQueue::new(limits);
-        let counters = Arc::new(Counters::default());
+        let bytes = self.queue.max_bytes;
+        let (queue, inbox) = SubmitQueue::new(QueueLimits { requests: max_requests as u32, bytes });
         let step_loop = StepLoop {
             scheduler,
             lifecycle: Lifecycle::new(
@@ -126,9 +124,9 @@ impl EngineConfig {
                 (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
                 (hasher.clone(), mask_workers.clone()),
                 (queue.clone(), inbox),
-                counters.clone(),
+                self.counters.clone(),
             ),
-            predictions: Predictions::new(probe, max_requests, segments, counters.clone()),
+            predictions: Predictions::new(probe, max_requests, segments, self.counters.clone()),
             swaps: Swaps::new(max_requests),
             batch: self.batch(&model.config),
             block_contents,
@@ -143,7 +141,8 @@ impl EngineConfig {
             prefill_pace: prefill_pace(self.gap(), &model, cost),
             clock: clock.clone(),
             observer: Observing(self.observer.take()),
-            counters: counters.clone(),
+            turns: self.cpu_share.map(|share| share.turns.join(share.weight)),
+            counters: self.counters.clone(),
             step: 0,
             backend: built.backend,
         };
@@ -158,7 +157,7 @@ impl EngineConfig {
             hasher,
             queue,
             mask_workers,
-            counters,
+            counters: self.counters,
             clock,
             next_id: AtomicU64::new(0),
             thread: None,

@@ -1,12 +1,12 @@
 //! The backend of an engine, from its configuration.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use trail_platform::{Memory, available_threads};
 use trail_probe::Weights;
 use trail_scheduler::Preemption;
 
-use super::config::{BuildError, EngineConfig};
+use super::config::{BuildError, CpuShare, EngineConfig};
 use super::device::{ComputeDevice, CpuSettings, ProbeDevice};
 use super::length_probe::LengthProbe;
 use super::speculation::Speculate;
@@ -53,6 +53,7 @@ impl EngineConfig {
         probe: Option<ProbeParts>,
     ) -> Result<BuiltBackend, BuildError> {
         let mut forward = self.cpu_forward(model)?;
+        let shared = self.cpu_share.as_ref().map(|share| share.pool.clone());
         let draft = self.cpu_draft(&mut forward)?;
         let kv_blocks = forward.options().num_blocks;
         let narrow = [("8-bit", forward.byte_products()), ("bf16", forward.bf16_products())];
@@ -72,12 +73,19 @@ impl EngineConfig {
                 format!(", {count} recurrent states in up to {:.1} MiB", bytes as f64 / 1048576.0)
             }
         };
-        let pinned = describe(forward.pool().cpus());
+        let pinned = match &shared {
+            None => describe(forward.pool().cpus()),
+            Some(pool) => describe(pool.lock().unwrap_or_else(PoisonError::into_inner).cpus()),
+        };
         let device = format!("cpu, {threads} threads{pinned}, {isa}{narrow}{repacked}{states}");
         let tap = probe.map(|parts| (parts.probe.layers(), parts.probe as Arc<dyn HiddenSink>));
         let backend = CpuBackend::new(forward, tap);
         let backend = match draft {
             Some(draft) => backend.with_draft(draft),
+            None => backend,
+        };
+        let backend = match shared {
+            Some(pool) => backend.with_shared(pool),
             None => backend,
         };
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
@@ -181,14 +189,49 @@ impl EngineConfig {
         };
         let default = || {
             let draft = self.speculate.draft().map(|draft| &**draft);
-            let room = kv_room([Some(&**model), draft].into_iter().flatten());
+            let room = self.kv_room([Some(&**model), draft].into_iter().flatten());
             let states = u64::try_from(options.state_bytes(&model.config)).unwrap_or(u64::MAX);
             let room = room.saturating_sub(states);
             let block_bytes = self.kv_block_bytes(&model.config);
             KvPool::default_blocks(&model.config, self.num_running(), room, block_bytes)
         };
         options.num_blocks = self.kv_blocks.unwrap_or_else(default);
-        CpuForward::new(model.clone(), options).map_err(BuildError::Refused)
+        self.check_memory(model, &options)?;
+        let built = match &self.cpu_share {
+            None => CpuForward::new(model.clone(), options),
+            Some(CpuShare { pool, .. }) => {
+                let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+                let options = CpuOptions { threads: pool.num_workers(), ..options };
+                CpuForward::on(&mut pool, model.clone(), options)
+            }
+        };
+        built.map_err(BuildError::Refused)
+    }
+
+    /// Refuses what is larger than [`EngineConfig::memory_bytes`].
+    fn check_memory(&self, model: &Model, options: &CpuOptions) -> Result<(), BuildError> {
+        let weights = model.weights.mapped_bytes as u128 * (1 + u128::from(options.repack));
+        let needed = weights + options.bytes(&model.config);
+        match self.memory_bytes {
+            Some(bytes) if needed > u128::from(bytes) => Err(BuildError::Refused(format!(
+                "its weights, {} KV blocks and {} rows a step take {} MiB, its share of the memory \
+                 is {} MiB: lower --kv-blocks or --max-running, raise its --model-share, or serve \
+                 fewer models",
+                options.num_blocks,
+                options.max_rows,
+                needed >> 20,
+                bytes >> 20
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Memory that is available beside the weights of `models`, bytes. Those in files count as
+    /// available until they are read.
+    fn kv_room<'a>(&self, models: impl Iterator<Item = &'a Model>) -> u64 {
+        let available = || Memory::read().map_or(ASSUMED_BYTES, |memory| memory.available_bytes);
+        let weights: u64 = models.map(|model| model.weights.mapped_bytes as u64).sum();
+        self.memory_bytes.unwrap_or_else(available).saturating_sub(weights)
     }
 
     /// The forward pass of the draft model, if any, beside `forward`.
@@ -221,14 +264,6 @@ impl From<CudaError> for BuildError {
 
 /// Available memory where the system does not state it, bytes.
 const ASSUMED_BYTES: u64 = 8 << 30;
-
-/// Memory that is available beside the weights of `models`, bytes. Those in files count as
-/// available until they are read.
-fn kv_room<'a>(models: impl Iterator<Item = &'a Model>) -> u64 {
-    let available = Memory::read().map_or(ASSUMED_BYTES, |memory| memory.available_bytes);
-    let weights: u64 = models.map(|model| model.weights.mapped_bytes as u64).sum();
-    available.saturating_sub(weights)
-}
 
 /// A function that makes the backend of an engine: from its settings, the model, and the probe, if
 /// any.

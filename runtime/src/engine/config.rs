@@ -16,7 +16,10 @@ use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
 use super::speculation::Speculate;
+use super::stats::Counters;
+use super::turns::Turns;
 use crate::backend::Progress;
+use crate::cpu::SharedPool;
 use crate::model::{Dtype, Model, ModelConfig};
 
 /// The reason for which an engine could not be built: one line.
@@ -47,6 +50,18 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
 /// Progress callback for weight upload and graph capture.
 pub type ProgressReporter = Box<dyn FnMut(Progress)>;
 
+/// The CPU as one of several engines of a process uses it: they compute on the threads of one pool,
+/// a step of one engine at a time.
+#[derive(Clone)]
+pub struct CpuShare {
+    /// The threads.
+    pub pool: SharedPool,
+    /// The turns.
+    pub turns: Arc<Turns>,
+    /// Share of the time, beside the weights of other engines that have work; at least 1.
+    pub weight: u32,
+}
+
 /// Settings of an engine. Every number has a default that suits the model.
 ///
 /// ```
@@ -75,6 +90,12 @@ pub struct EngineConfig {
     pub device: ComputeDevice,
     /// Settings of the CPU backend.
     pub cpu: CpuSettings,
+    /// The threads of other engines, on which this one computes too; default: separate ones. Of the
+    /// CPU backend, without a draft model.
+    pub cpu_share: Option<CpuShare>,
+    /// Memory that weights, KV blocks and activations of the CPU backend are to fit into, bytes;
+    /// default: that which is available.
+    pub memory_bytes: Option<u64>,
     /// Settings of a CUDA device.
     pub cuda: CudaSettings,
     /// Most sequences in one step; default [`ComputeDevice::default_max_running`].
@@ -111,6 +132,8 @@ pub struct EngineConfig {
     pub block_sink: Option<Box<dyn BlockSink>>,
     /// Receives the decision log.
     pub log: Option<Box<dyn LogSink>>,
+    /// The counters; those of an earlier engine of the same model go on.
+    pub counters: Arc<Counters>,
     /// Progress callback for the start of a device.
     pub progress: Option<ProgressReporter>,
 }

@@ -44,6 +44,7 @@ mod swaps;
 mod task_claims;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -58,7 +59,7 @@ pub use admission::{
 pub use block_sink::{BlockSink, StoredBlock};
 pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
-pub use config::{BuildError, EngineConfig, ProgressReporter, probe_fits};
+pub use config::{BuildError, CpuShare, EngineConfig, ProgressReporter, probe_fits};
 pub use constraint::{Constraint, ConstraintFault, Matcher};
 pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
@@ -68,12 +69,13 @@ pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use prediction_watch::PredictionWindow;
 pub use request::{Notify, Request};
 pub use speculation::Speculate;
-pub use stats::{SLACK_BOUNDS_US, STEP_TOKENS_BOUNDS, Stats};
+pub use stats::{Counters, SLACK_BOUNDS_US, STEP_TOKENS_BOUNDS, Stats};
 pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
 pub use trail_scheduler::{BlockHash, ExpertCost, StepCost, StepWork};
+pub use turns::Turns;
 
 use crate::model::Model;
 use active::ActiveRequest;
@@ -83,7 +85,6 @@ use constraint::{ConstrainedAnswer, MaskWorkers};
 use event_channel::event_channel;
 use queue_permit::QueuePermit;
 use request_status::RequestStatus;
-use stats::Counters;
 use submit_queue::SubmitQueue;
 
 /// A running engine. Dropping it ends every request with [`FinishReason::Shutdown`].
@@ -224,6 +225,11 @@ impl Engine {
     /// A snapshot of the counters.
     pub fn stats(&self) -> Stats {
         self.counters.snapshot(self.kv_blocks as u64)
+    }
+
+    /// The counters, for a later engine of the same model.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// The cause of a breakdown, after which every request ends with [`FinishReason::Failed`].

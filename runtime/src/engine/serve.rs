@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::event::FinishReason;
 use super::step_loop::{StepLoop, StepOutcome};
+use super::turns::TurnTaker;
 use crate::backend::Fault;
 
 /// Interval of polling for transfers when nothing else can run.
@@ -39,8 +40,16 @@ impl StepLoop {
     }
 
     fn run(&mut self) -> Result<(), Fault> {
+        // An engine that has ended, or broken down, keeps no other one waiting.
+        let turns = self.turns.take();
         while !self.lifecycle.queue().is_stopping() {
-            match self.step()? {
+            let turn = turns.as_ref().map(TurnTaker::take);
+            let outcome = self.step()?;
+            let has_work = outcome == StepOutcome::Ran;
+            if let Some(turn) = turn {
+                turn.end(has_work);
+            }
+            match outcome {
                 StepOutcome::Ran => {}
                 StepOutcome::Transferring => {
                     match (self.clock.simulated(), self.swaps.next_completion_ns()) {

@@ -14,9 +14,10 @@ pub const SLACK_BOUNDS_US: [u32; 12] =
 pub const STEP_TOKENS_BOUNDS: [u32; 13] =
     [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 
-/// Counters as the engine's thread writes them.
+/// Counters as the engine's thread writes them. Those of an engine that has ended stay, and go on
+/// in one that is started with them.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub struct Counters {
     pub(super) running: AtomicU64,
     pub(super) waiting: AtomicU64,
     /// Bits of a float, tokens.
@@ -112,9 +113,10 @@ impl Counters {
 
     /// Publishes that no request is left.
     pub(super) fn clear_load(&self) {
-        let gauges =
-            [&self.running, &self.waiting, &self.predicted_tokens, &self.predicted_requests];
-        gauges.into_iter().for_each(|gauge| set(gauge, 0));
+        let requests = [&self.running, &self.waiting];
+        let tokens = [&self.predicted_tokens, &self.predicted_requests];
+        let blocks = [&self.blocks_used, &self.host_blocks_used];
+        [requests, tokens, blocks].into_iter().flatten().for_each(|gauge| set(gauge, 0));
     }
 
     /// Publishes a window, and counts a loss of trust.
@@ -135,7 +137,8 @@ impl Counters {
         (trust > 0).then_some(PredictionWindow { mae, bias, tau, tau_of_age, trusted })
     }
 
-    pub(super) fn snapshot(&self, num_blocks: u64) -> Stats {
+    /// A snapshot of the counters of an engine with `num_blocks` KV blocks.
+    pub fn snapshot(&self, num_blocks: u64) -> Stats {
         let [decode_step_s, prefill_token_s] =
             std::array::from_fn(|i| f64::from_bits(get(&self.pace_s[i])));
         Stats {

@@ -36,6 +36,7 @@ use super::stats::{Counters, add};
 use super::step_cost_file::work_of;
 use super::step_time::StepTimeEstimator;
 use super::swaps::Swaps;
+use super::turns::TurnTaker;
 use crate::backend::{Backend, Batch, Fault, Sampled, Step};
 
 /// Result of `StepLoop::step`.
@@ -78,6 +79,8 @@ pub(super) struct StepLoop {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) observer: Observing,
     pub(super) counters: Arc<Counters>,
+    /// `None` where no other engine computes on the same threads.
+    pub(super) turns: Option<TurnTaker>,
     /// Number of the last launched step.
     pub(super) step: u64,
 }

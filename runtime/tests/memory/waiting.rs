@@ -87,6 +87,8 @@ fn waiting_chats_hold_what_they_sent() {
 
 #[test]
 fn a_backend_without_scores_refuses_prompts_that_ask_for_them() {
+    // Its allocations are not to be counted by another test.
+    let _alone = super::alone();
     let engine = engine(0);
     let mut request = chat(0);
     request.sampling.prompt_logprobs = Some(0);

@@ -30,7 +30,10 @@ const STATUSES: [(u16, &str); 11] = [
     (417, "The header Expect asks for what this server does not do"),
     (429, "The server is full, or the API key has used its limit"),
     (500, "The engine stopped before the answer was complete"),
-    (503, "The server is shutting down, out of memory for requests, or failed"),
+    (
+        503,
+        "The server is shutting down, out of memory for requests, or failed, or the model did not load",
+    ),
 ];
 
 /// The handler.

@@ -13,6 +13,7 @@ mod late;
 mod prefix;
 mod prompt_logprobs;
 mod random_turns;
+mod shared;
 mod speculation;
 mod stepped;
 mod trust;
