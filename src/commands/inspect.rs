@@ -5,7 +5,7 @@ mod memory;
 mod tensors;
 
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, Setup, size};
 use trail_platform::printable_line;
 use trail_probe::TapLayers;
 use trail_runtime::engine::probe_fits;
@@ -98,9 +98,16 @@ fn report_text(setup: &Setup, tensors: &[TensorInfo], memory: &MemoryNeed) -> St
 fn architecture(config: &ModelConfig) -> String {
     let ModelConfig { architecture, num_layers, hidden_size, intermediate_size, .. } = config;
     let ModelConfig { num_heads, head_dim, num_kv_heads, .. } = config;
+    let nets = match &config.delta_net {
+        None => String::new(),
+        Some(net) => {
+            let state = size((net.state_len() * size_of::<f32>()) as u64);
+            format!(", gated delta nets in {} layers with a state of {state}", net.layers.len())
+        }
+    };
     format!(
         "{architecture:?}: {num_layers} layers of width {hidden_size}, MLP {intermediate_size}, \
-         {num_heads} heads of {head_dim}, {num_kv_heads} KV heads"
+         {num_heads} heads of {head_dim}, {num_kv_heads} KV heads{nets}"
     )
 }
 

@@ -14,6 +14,7 @@ use trail_scheduler::{BlockId, LoggedScheduler, PlanRow, RequestIdx, Scheduler};
 use super::active::ActiveRequest;
 use super::build_backend::BuiltBackend;
 use super::lifecycle::Lifecycle;
+use super::pool_contents::PoolContents;
 use crate::backend::{BLOCK_TOKENS, Batch, MAX_STATE_DRAFTS, StateCopy};
 
 /// Tokens of a block.
@@ -35,6 +36,8 @@ pub(super) struct RecurrentStates {
     for_drafts: usize,
     /// States that snapshots of this plan may take.
     for_snapshots: usize,
+    /// Blocks that are known by the hashes of a request.
+    chain: Vec<BlockId>,
     /// Blocks whose snapshot was taken in this plan.
     dropped: Vec<BlockId>,
     /// Number of the plan: states of its requests are not taken.
@@ -85,6 +88,7 @@ impl RecurrentStates {
             lost: Vec::with_capacity(max_running),
             for_drafts: if built.backend.takes_drafts() { MAX_STATE_DRAFTS } else { 0 },
             for_snapshots: 0,
+            chain: Vec::with_capacity(any(built.kv_blocks)),
             dropped: Vec::with_capacity(num_states),
             plan: 0,
         }
@@ -205,7 +209,12 @@ impl RecurrentStates {
 
     /// Keeps of each request of `batch`, whose step is complete, the state after the tokens that
     /// are kept, and the snapshots of its blocks.
-    pub(super) fn collect(&mut self, batch: &Batch, scheduler: &mut LoggedScheduler) {
+    pub(super) fn collect(
+        &mut self,
+        batch: &Batch,
+        scheduler: &mut LoggedScheduler,
+        (lifecycle, contents): (&Lifecycle, Option<&PoolContents>),
+    ) {
         for segment in batch.segments.iter().filter(|segment| segment.state.copies > 0) {
             let idx = RequestIdx(segment.request);
             let tokens = scheduler.state(idx).computed;
@@ -219,22 +228,47 @@ impl RecurrentStates {
                     self.states[state].owner = Owner::Request { idx, id, tokens };
                     self.of_requests[idx.index()] = Some(copy.state);
                 } else if owner == Owner::NewBlock && copy.end <= tokens {
-                    self.keep_snapshot(*copy, (idx, id), scheduler);
+                    let block = self.block_of(idx, copy.end, (scheduler, lifecycle, contents));
+                    block.into_iter().for_each(|block| {
+                        self.keep_snapshot(*copy, (idx, id), block, scheduler);
+                    });
                 }
             }
         }
     }
 
-    /// Makes `copy`, of the request with number `id` at `idx`, the snapshot of its block, unless
-    /// that has one or is not known by hash.
+    /// The block without a snapshot that is known by the hash of the request's block which ends at
+    /// `end`, if it has the request's tokens: as for blocks that are found, a hash is no proof.
+    fn block_of(
+        &mut self,
+        idx: RequestIdx,
+        end: u32,
+        (scheduler, lifecycle, contents): (&Scheduler, &Lifecycle, Option<&PoolContents>),
+    ) -> Option<BlockId> {
+        let last = end / BLOCK - 1;
+        let block = scheduler.known_block(idx, last)?;
+        if scheduler.is_resumable(block) {
+            return None;
+        }
+        if scheduler.blocks(idx)[last as usize] == block {
+            return Some(block);
+        }
+        self.chain.clear();
+        self.chain.extend((0..=last).map_while(|at| scheduler.known_block(idx, at)));
+        let (active, count) = (lifecycle.planned(idx), self.chain.len());
+        let (contents, hashes) = contents.zip(active.hashes.as_ref())?;
+        let has = contents.device.have(count, hashes.root(), &active.tokens, &self.chain);
+        (has && count == last as usize + 1).then_some(block)
+    }
+
+    /// Makes `copy`, of the request with number `id` at `idx`, the snapshot of `block`.
     fn keep_snapshot(
         &mut self,
         copy: StateCopy,
         (idx, id): (RequestIdx, u64),
+        block: BlockId,
         scheduler: &mut LoggedScheduler,
     ) {
-        let block = scheduler.known_block(idx, copy.end / BLOCK - 1);
-        let Some(block) = block.filter(|&block| !scheduler.is_resumable(block)) else { return };
         self.states[copy.state as usize].owner = Owner::Block(block);
         self.of_blocks[block as usize] = Some(copy.state);
         scheduler.set_resumable(block, true);

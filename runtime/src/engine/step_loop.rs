@@ -360,10 +360,10 @@ impl StepLoop {
         let StepLoop { lifecycle, in_flight, sampled, scheduler, .. } = self;
         lifecycle.send_scores(&in_flight[index], self.backend.scores().unwrap_or_default());
         lifecycle.send_tokens(&in_flight[index], sampled, scheduler);
-        self.recurrent.collect(&self.batch, scheduler);
         if let Some(contents) = &mut self.block_contents {
             contents.record_late(&self.batch, scheduler, lifecycle);
         }
+        self.recurrent.collect(&self.batch, scheduler, (lifecycle, self.block_contents.as_ref()));
         self.predictions.verify(step, &in_flight[index], scheduler);
         let predicted = self.predictions.probe().and_then(|probe| probe.smoothed(step));
         if let Some(predicted) = predicted {

@@ -6,7 +6,7 @@ use trail_runtime::cuda;
 use trail_runtime::model::{Dtype, ModelConfig, TensorInfo};
 use trail_scheduler::BLOCK_TOKENS;
 
-/// Weights and KV cache of a batch at a context, bytes.
+/// Weights and KV cache of a batch at a context, with the recurrent states of a hybrid, bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryNeed {
     batch: usize,
@@ -37,10 +37,12 @@ impl MemoryNeed {
         options: CpuArgs,
     ) -> MemoryNeed {
         let tokens = context.next_multiple_of(BLOCK_TOKENS as usize) as u64 * batch as u64;
+        let state_len = config.delta_net.as_ref().map_or(0, |net| net.state_len());
+        let state_bytes = (batch as u64).saturating_mul((state_len * size_of::<f32>()) as u64);
         let device = |weights_bytes, dtype| {
             let kv_token_bytes = config.kv_token_bytes(dtype) as u64;
             let kv_bytes = tokens.saturating_mul(kv_token_bytes);
-            let total_bytes = kv_bytes.saturating_add(weights_bytes);
+            let total_bytes = kv_bytes.saturating_add(weights_bytes).saturating_add(state_bytes);
             DeviceNeed { weights_bytes, kv_token_bytes, total_bytes }
         };
         let weights_bytes = tensors.iter().map(|tensor| tensor.bytes as u64).sum();

@@ -24,8 +24,11 @@ fn run(kernels: &Kernels, (keys, values): (usize, usize)) -> (Vec<f32>, Vec<f32>
     (matrix, out)
 }
 
-/// The same in f64, each value with the sum of the magnitudes of what it is added from.
-fn exact((keys, values): (usize, usize)) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
+/// A value, and the sum of the magnitudes of what it is added from.
+type Sized64 = (f64, f64);
+
+/// The same in f64.
+fn exact((keys, values): (usize, usize)) -> (Vec<Sized64>, Vec<Sized64>) {
     let wide = |seed, len| numbers(seed, len).into_iter().map(f64::from).collect::<Vec<f64>>();
     let mut matrix: Vec<_> = wide(1, keys * values).into_iter().map(|x| (x, x.abs())).collect();
     let (decay, weight) = (f64::from(0.9_f32), f64::from(0.4_f32));
@@ -35,7 +38,7 @@ fn exact((keys, values): (usize, usize)) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
         let value = wide(30 + token, values);
         matrix.iter_mut().for_each(|(x, size)| (*x, *size) = (*x * decay, *size * decay));
         for column in 0..values {
-            let product = |matrix: &[(f64, f64)], by: &[f64]| {
+            let product = |matrix: &[Sized64], by: &[f64]| {
                 let terms = (0..keys).map(|row| (matrix[row * values + column], by[row]));
                 terms.fold((0.0, 0.0), |(sum, size), ((x, of_x), by)| {
                     (sum + x * by, size + of_x * by.abs())

@@ -5,6 +5,7 @@ use super::speculation::assert_equal;
 use super::*;
 use crate::backend::{Backend, DraftModel, Sampled, Scored, Step};
 use crate::cpu::CpuBackend;
+use crate::engine::block_hashes::BlockHasher;
 use crate::engine::{Fault, Speculate, Stats};
 
 fn hybrid() -> Arc<Model> {
@@ -86,6 +87,16 @@ fn requests_begin_with_a_turn_before_or_with_what_two_others_had() {
     // 79 tokens have states.
     let turn = [&first[..], &answer, &[7; 5]].concat();
     assert_eq!(cached(&engine, &[&turn]).0, [64]);
+}
+
+/// Blocks of other tokens that are known by the same hash get no snapshot: no request begins with
+/// them.
+#[test]
+fn a_collision_of_hashes_gives_no_request_anothers_state() {
+    let model = hybrid();
+    let hasher = Some(BlockHasher::colliding());
+    let engine = engine(&model, EngineConfig { hasher, ..large(PolicyKind::Fcfs) });
+    assert_equal(converse(&engine, 6), &expected(&model), "colliding hashes");
 }
 
 /// A CPU backend with fewer recurrent states than it has.

@@ -83,6 +83,7 @@ impl World {
             reclaim_steps: rng.below(20) as u32,
             reserve: [Reserve::None, Reserve::Mean, Reserve::P90][rng.below(3) as usize],
             cached_blocks: [0, 3, 64][rng.below(3) as usize],
+            marked_blocks: false,
             max_recompute: [0.05, 0.5, 1.0][rng.below(3) as usize],
             refresh_tokens: 1 + rng.below(4) as u32,
         };
