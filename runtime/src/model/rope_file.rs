@@ -34,6 +34,11 @@ pub(super) fn read(
     if !family.architecture.has_partial_rope() {
         [Some(fields), inner.as_ref()].into_iter().flatten().try_for_each(refuse_partial)?;
     }
+    if family.architecture == Architecture::GptOss && inner.is_none() {
+        // Transformers takes gpt-oss's own YaRN in its place.
+        let remedy = "take config.json as it was published";
+        return Err(fields.refuse("rope_scaling", "gpt-oss's YaRN", remedy));
+    }
     let theta = ("rope_theta", family.rope_theta);
     Ok((read_one(fields, &[inner], theta, max_context)?, None))
 }

@@ -130,6 +130,7 @@ fn bad_values_of_families_name_their_key() {
         ("qwen3_moe-f32", "moe_intermediate_size", json!("8"), "a whole number"),
         ("qwen3_moe-f32", "norm_topk_prob", json!(1), "true or false"),
         ("qwen3_moe-f32", "mlp_only_layers", json!("1"), "a list of layers"),
+        ("gpt_oss-f32", "rope_scaling", json!(null), "gpt-oss's YaRN"),
         ("gpt_oss-f32", "swiglu_limit", json!(6.0), "expected 7"),
         ("gpt_oss-f32", "swiglu_alpha", json!(1.0), "expected 1.702"),
         ("gpt_oss-f32", "quantization_config", json!({"quant_method": "fp8"}), "unquantized"),
