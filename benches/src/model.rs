@@ -241,6 +241,8 @@ impl BenchModel {
             let blocks: Vec<u32> = (request * blocks_each..(request + 1) * blocks_each).collect();
             let token = (request * 31 + 1) % self.model.config.vocab_size as u32;
             batch.push(request, position as u32, &[token], &blocks, true);
+            // The state before is left as it is, so that repetitions are equal.
+            batch.keep_state((position > 0).then_some(size as u32 + request), request);
         }
         batch
     }
