@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::access::Access;
 use crate::body::{Admitted, Body};
 use crate::error::ApiError;
-use crate::model_entry::ModelUse;
+use crate::model_entry::ModelEntry;
 use crate::openapi::Schemas;
 use crate::state::{ServerState, Shared, unix_time};
 
@@ -147,7 +147,7 @@ pub(crate) fn unload_request(schemas: &mut Schemas) -> Value {
 
 /// Refuses changes where the server was not started for them, and those of users' keys. Returns the
 /// model, which is the only one where there are adapters.
-async fn model_to_change(state: &ServerState, access: &Access) -> Result<ModelUse, ApiError> {
+fn to_change<'s>(state: &'s ServerState, access: &Access) -> Result<&'s ModelEntry, ApiError> {
     let entry = state.models.first();
     if !entry.adapters.allows_updates {
         return Err(ApiError::forbidden(
@@ -155,13 +155,7 @@ async fn model_to_change(state: &ServerState, access: &Access) -> Result<ModelUs
         ));
     }
     access.check_admin("adapters")?;
-    let model = state.model(Some(entry.name())).await?;
-    if !model.engine.takes_adapters() {
-        return Err(ApiError::invalid(
-            "adapters are computed on the CPU alone: serve with --device cpu",
-        ));
-    }
-    Ok(model)
+    Ok(entry)
 }
 
 /// Loads an adapter, which requests can choose from then on.
@@ -170,8 +164,14 @@ pub(crate) async fn load(
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,
 ) -> Result<String, ApiError> {
-    let model = model_to_change(&state, &access).await?;
-    let (load, permit) = admitted.read(|body: &Body| body.read::<Load>()).await?;
+    let entry = to_change(&state, &access)?;
+    let (load, mut permit) = admitted.read(|body: &Body| body.read::<Load>()).await?;
+    let model = state.model_for(Some(entry.name()), &mut permit).await?;
+    if !model.engine.takes_adapters() {
+        return Err(ApiError::invalid(
+            "adapters are computed on the CPU alone: serve with --device cpu",
+        ));
+    }
     let Load { lora_name: name, lora_path, load_inplace } = load;
     let replaces = load_inplace.unwrap_or(false);
     let added = move || {
@@ -195,10 +195,10 @@ pub(crate) async fn unload(
     Extension(access): Extension<Arc<Access>>,
     admitted: Admitted,
 ) -> Result<String, ApiError> {
-    let model = model_to_change(&state, &access).await?;
+    let entry = to_change(&state, &access)?;
     let (unload, _) = admitted.read(|body: &Body| body.read::<Unload>()).await?;
     let Unload { lora_name: name } = unload;
-    if !model.entry().adapters.remove(&name) {
+    if !entry.adapters.remove(&name) {
         return Err(ApiError::no_such_model(&name, &state.models.names()));
     }
     notice(format_args!("adapter '{name}' was unloaded"));

@@ -86,6 +86,11 @@ impl BodyPermit {
         turn.map(Turn::Small).map_err(|_| ApiError::interrupted())
     }
 
+    /// Gives its place on the threads back; the next [`run`](Self::run) waits for one again.
+    pub(crate) fn give_back_turn(&mut self) {
+        self.turn = None;
+    }
+
     /// Runs `work` off the threads that serve connections. A small body waits for one of a few
     /// threads, a large one for its turn, which it keeps until the permit is dropped. Work that has
     /// begun holds the permit to its end, also when the client has left.

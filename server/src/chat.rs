@@ -96,8 +96,8 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let ((mut fields, template, options), permit) = admitted.read(read).await?;
-    let model = state.model(options.model.as_deref()).await?;
+    let ((mut fields, template, options), mut permit) = admitted.read(read).await?;
+    let model = state.model_for(options.model.as_deref(), &mut permit).await?;
     let top_logprobs = fields.top_logprobs()?;
     let tools = fields.tools().usable(&model)?;
     let form = model.template.call_form();

@@ -85,8 +85,8 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let ((fields, options), permit) = admitted.read(read).await?;
-    let model = state.model(options.model.as_deref()).await?;
+    let ((fields, options), mut permit) = admitted.read(read).await?;
+    let model = state.model_for(options.model.as_deref(), &mut permit).await?;
     let prompt_logprobs = options.prompt_logprobs(fields.prompt_logprobs)?;
     let echoed = fields.echo.unwrap_or(false).then(|| fields.prompt.clone());
     let (ids, permit) = fields.prompt.encode(model.clone(), permit).await?;

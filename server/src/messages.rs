@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::body::{Admitted, Body};
+use crate::body_permit::BodyPermit;
 use crate::chat_message::{Text, joined};
 use crate::conversation::Conversation;
 use crate::envelope::Usage;
@@ -154,8 +155,9 @@ impl Request {
     async fn conversation(
         self,
         state: &ServerState,
+        permit: &mut BodyPermit,
     ) -> Result<(ModelUse, Conversation, Options), ApiError> {
-        let model = state.model(self.options.model.as_deref()).await?;
+        let model = state.model_for(self.options.model.as_deref(), permit).await?;
         let continues = self.turns.last().is_some_and(Turn::is_assistant);
         let form: CallForm = model.template.call_form();
         let system = self.system.map(|system| ChatMessage::new("system", system));
@@ -184,13 +186,13 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (request, permit) = admitted
+    let (request, mut permit) = admitted
         .read(|body| {
             let request = read(body)?;
             body.read::<Length>().map(|_| request)
         })
         .await?;
-    let (model, conversation, options) = request.conversation(&state).await?;
+    let (model, conversation, options) = request.conversation(&state, &mut permit).await?;
     let (prompts, permit) = conversation.encode(model.clone(), permit).await?;
     let usage = Usage::of_prompts(&prompts.ids);
     let name = model.answering_name(options.model.as_deref());
@@ -209,8 +211,8 @@ pub(crate) async fn count_tokens(
     admitted: Admitted,
 ) -> Result<Json<InputTokens>, ApiError> {
     state.check_open()?;
-    let (request, permit) = admitted.read(read).await?;
-    let (model, conversation, _) = request.conversation(&state).await?;
+    let (request, mut permit) = admitted.read(read).await?;
+    let (model, conversation, _) = request.conversation(&state, &mut permit).await?;
     let (prompts, _) = conversation.encode(model, permit).await?;
     Ok(Json(InputTokens { input_tokens: prompts.ids[0].len() }))
 }

@@ -128,7 +128,11 @@ async fn to_change(
 ) -> Result<(Arc<ModelEntry>, String), ApiError> {
     access.check_admin("models")?;
     let (Change { model: name }, _) = admitted.read(|body: &Body| body.read()).await?;
-    Ok((state.models.find(Some(&name))?.clone(), name))
+    let entry = state.models.find(Some(&name))?;
+    if !entry.has_name(&name) {
+        return Err(ApiError::invalid_field("model", "an adapter, not a model"));
+    }
+    Ok((entry.clone(), name))
 }
 
 /// Loads a model, if it is not loaded.

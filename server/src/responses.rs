@@ -159,9 +159,9 @@ pub(crate) async fn create(
     admitted: Admitted,
 ) -> Result<Response, ApiError> {
     state.check_open()?;
-    let (request, permit) = admitted.read(read).await?;
+    let (request, mut permit) = admitted.read(read).await?;
     let Request { items, tools, template, store, echoed, options } = request;
-    let model = state.model(options.model.as_deref()).await?;
+    let model = state.model_for(options.model.as_deref(), &mut permit).await?;
     if items.is_empty() {
         return Err(ApiError::invalid_field("input", "the input is empty: give one message"));
     }

@@ -11,12 +11,13 @@ use utoipa::ToSchema;
 
 use crate::api_keys::ApiKeys;
 use crate::body_limits::BodyLimits;
+use crate::body_permit::BodyPermit;
 use crate::embeddings::EmbeddingModel;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
-use crate::model_entry::{ModelSource, ModelUse};
+use crate::model_entry::{ModelSource, ModelState, ModelUse};
 use crate::response_store::ResponseStore;
 use crate::root_path;
 use crate::served_model::Formats;
@@ -113,6 +114,19 @@ impl ServerState {
 
     /// The model that a request names: one of a model's names, or an adapter's. It is loaded for
     /// the request if it is not, and stays so until the request is done with it.
+    /// While it waits for that, a large body gives its turn to others.
+    pub(crate) async fn model_for(
+        &self,
+        name: Option<&str>,
+        permit: &mut BodyPermit,
+    ) -> Result<ModelUse, ApiError> {
+        if self.models.find(name)?.state() != ModelState::Loaded {
+            permit.give_back_turn();
+        }
+        self.model(name).await
+    }
+
+    /// The same without a body.
     pub(crate) async fn model(&self, name: Option<&str>) -> Result<ModelUse, ApiError> {
         let entry = self.models.find(name)?;
         tokio::select! {

@@ -87,8 +87,8 @@ pub(crate) async fn tokenize(
     State(state): Shared,
     admitted: Admitted,
 ) -> Result<Json<TokenizeResponse>, ApiError> {
-    let ((mut text, template), permit) = admitted.read(read).await?;
-    let model = state.model(text.model.as_deref()).await?;
+    let ((mut text, template), mut permit) = admitted.read(read).await?;
+    let model = state.model_for(text.model.as_deref(), &mut permit).await?;
     let tokenizer = model.tokenizer.clone();
     let max_model_len = model.capacity;
     let (return_token_strs, with_pieces) = (text.return_token_strs, text.with_pieces);
@@ -193,8 +193,8 @@ pub(crate) async fn detokenize(
     admitted: Admitted,
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
     let read = |body: &Body| body.check(&[]).and_then(|()| body.read::<Tokens>());
-    let (fields, permit) = admitted.read(read).await?;
-    let model = state.model(fields.model.as_deref()).await?;
+    let (fields, mut permit) = admitted.read(read).await?;
+    let model = state.model_for(fields.model.as_deref(), &mut permit).await?;
     model.check_ids("tokens", fields.tokens.len())?;
     let vocab_size = model.engine.model().config.vocab_size;
     let ids: Vec<u32> = fields.tokens.iter().map(|id| id.get()).collect();

@@ -53,7 +53,7 @@ struct LogFiles {
 }
 
 impl LogFiles {
-    /// The file of the next engine: FILE, then FILE-2; of one of several models FILE-NAME.
+    /// The file of the next engine: FILE, then FILE+2; of one of several models FILE-NAME.
     fn next(&self, name: Option<&str>) -> Result<OutputFile, Error> {
         let engine = self.engines.fetch_add(1, Ordering::Relaxed) + 1;
         OutputFile::claim(log_path(&self.path, name, engine), self.replaces)
@@ -67,7 +67,8 @@ fn log_path(path: &Path, name: Option<&str>, engine: u32) -> PathBuf {
         file.push(format!("-{}", name.replace(':', "%3A")));
     }
     if engine > 1 {
-        file.push(format!("-{engine}"));
+        // No name of a model has a plus.
+        file.push(format!("+{engine}"));
     }
     if let Some(extension) = path.extension() {
         file.push(".");
@@ -231,7 +232,7 @@ mod tests {
         let path = Path::new("logs/decisions.jsonl");
         for (name, engine, expected) in [
             (None, 1, "logs/decisions.jsonl"),
-            (None, 2, "logs/decisions-2.jsonl"),
+            (None, 2, "logs/decisions+2.jsonl"),
             (Some("a"), 1, "logs/decisions-a.jsonl"),
             (Some("llama:8b"), 3, "logs/decisions-llama%3A8b-3.jsonl"),
         ] {

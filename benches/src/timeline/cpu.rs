@@ -97,6 +97,10 @@ impl Backend for TracedBackend {
         self.inner.ahead()
     }
 
+    fn num_states(&self) -> usize {
+        self.inner.num_states()
+    }
+
     fn launch(&mut self, step: &Step<'_>) -> Result<(), Fault> {
         let begin = Instant::now();
         self.inner.launch(step)?;

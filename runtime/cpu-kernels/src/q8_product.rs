@@ -119,6 +119,9 @@ impl Q8Product<'_> {
         assert!(self.weights.len() >= self.dtype.bytes_of(self.cols * self.k));
         assert!(self.out.len() >= self.rows * self.cols);
         assert!(!self.interleaved || self.cols.is_multiple_of(INTERLEAVED_ROWS));
+        if self.rows == 0 {
+            return;
+        }
         let mut tile = ByteTile::new();
         let is_few = self.rows <= few_rows::<L>(self.dtype);
         let step = if is_few { L::FEW_ROWS_COLS } else { L::COLS };

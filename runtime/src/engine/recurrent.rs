@@ -139,7 +139,8 @@ impl RecurrentStates {
             }
         }
         let left = self.states.iter().filter(|entry| entry.used < self.plan).count();
-        self.for_snapshots = left.saturating_sub(self.for_drafts);
+        let caches = scheduler.config().cached_blocks > 0;
+        self.for_snapshots = if caches { left.saturating_sub(self.for_drafts) } else { 0 };
     }
 
     /// Names the states of the segment of `batch` that was appended last: `row` of the plan, with
@@ -319,18 +320,23 @@ impl RecurrentStates {
         (scheduler, lifecycle): (&Scheduler, &Lifecycle),
     ) -> Option<u32> {
         let plan = self.plan;
-        let rank = |entry: &Entry| match entry.owner {
+        let rank = |at: usize, entry: &Entry| match entry.owner {
             Owner::Free => Some(Rank::Unused),
-            Owner::Request { idx, id, .. } => {
+            Owner::Request { idx, id, tokens } => {
                 let is_live = lifecycle.live(idx).is_some_and(|active| active.id == id);
-                if is_live { used(entry, plan).map(Rank::OfRequest) } else { Some(Rank::Unused) }
+                // An evicted request begins again: its state is of no use.
+                let is_kept =
+                    is_live && (entry.used == plan || scheduler.state(idx).computed == tokens);
+                if is_kept { used(entry, plan).map(Rank::OfRequest) } else { Some(Rank::Unused) }
             }
-            Owner::Block(block) if !scheduler.is_resumable(block) => Some(Rank::Unused),
+            Owner::Block(block) if self.snapshot(block, scheduler) != Some(at as u32) => {
+                Some(Rank::Unused)
+            }
             Owner::Block(_) => used(entry, plan).map(Rank::Snapshot),
             Owner::Draft | Owner::NewBlock => None,
         };
         let ranks = self.states.iter().enumerate();
-        let (rank, state) = ranks.filter_map(|(at, entry)| Some((rank(entry)?, at))).min()?;
+        let (rank, state) = ranks.filter_map(|(at, entry)| Some((rank(at, entry)?, at))).min()?;
         if rank > worst {
             return None;
         }
@@ -362,7 +368,11 @@ fn block_ends(
     let prompt = active.prompt_len as u32;
     // Not after the last token, whose logits a request needs.
     let of_prompt = (prompt - 1) / BLOCK * BLOCK;
-    let known = (scheduler.known_blocks(row.idx) * BLOCK).min(of_prompt);
+    // Looking up the blocks takes time by the length of the prompt: not in a decode.
+    let known = match row.start < of_prompt {
+        true => (scheduler.known_blocks(row.idx) * BLOCK).min(of_prompt),
+        false => 0,
+    };
     let of_answer = if tokens > prompt { tokens / BLOCK * BLOCK } else { 0 };
     let mut ends = [known, of_prompt, of_answer].map(Some);
     for at in 0..ends.len() {

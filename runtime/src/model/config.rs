@@ -144,7 +144,8 @@ pub enum RopeScaling {
     },
     /// YaRN: by the turns of a frequency in the original context.
     Yarn(Yarn),
-    /// LongRoPE (arXiv 2402.13753): each frequency divided by its [`ModelConfig::rope_factors`].
+    /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own, of
+    /// [`ModelConfig::long_rope`].
     LongRope {
         /// Factor of queries and of keys.
         attention_factor: f64,
@@ -192,6 +193,17 @@ impl Yarn {
         }
         ((i as f64 - low) / (high - low)).clamp(0.0, 1.0)
     }
+}
+
+/// LongRoPE's divisors of the inverse frequencies: `[rotary_dim / 2]` each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRope {
+    /// Context length of the original training, tokens.
+    pub original_context: f64,
+    /// Divisors where the model serves contexts up to the original one.
+    pub short: Vec<f32>,
+    /// Divisors where it serves longer ones.
+    pub long: Vec<f32>,
 }
 
 /// Rotary position embedding.
@@ -263,6 +275,8 @@ pub struct ModelConfig {
     /// Divisors of the inverse frequencies of `rope`, if the model's file has some:
     /// `[rotary_dim / 2]`.
     pub rope_factors: Option<Vec<f32>>,
+    /// The same of LongRoPE, if `rope` has that scaling.
+    pub long_rope: Option<LongRope>,
     /// Rotary position embedding of layers with a sliding window, if it is another one.
     pub local_rope: Option<RopeConfig>,
     /// Layers without rotary position embedding.
@@ -374,7 +388,14 @@ impl ModelConfig {
     /// per token.
     pub fn inverse_frequencies(&self) -> Vec<f64> {
         let mut frequencies = self.rope.inverse_frequencies(self.rotary_dim());
-        for (frequency, factor) in frequencies.iter_mut().zip(self.rope_factors.iter().flatten()) {
+        let by_context = self.long_rope.as_ref().map(|rope| {
+            match self.max_context as f64 > rope.original_context {
+                true => &rope.long,
+                false => &rope.short,
+            }
+        });
+        let factors = by_context.or(self.rope_factors.as_ref()).into_iter().flatten();
+        for (frequency, factor) in frequencies.iter_mut().zip(factors) {
             *frequency /= f64::from(*factor);
         }
         frequencies

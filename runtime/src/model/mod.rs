@@ -36,7 +36,7 @@ pub mod weights;
 pub use adapter::{Adapter, LowRank, Projection};
 pub use archive::Archive;
 pub use config::{
-    Architecture, LayerRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,
+    Architecture, LayerRope, LongRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,
 };
 pub use delta_net::{DeltaNet, DeltaNetConfig};
 pub use error::LoadError;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::config::{Architecture, RopeConfig, RopeScaling, Yarn};
+use super::config::{Architecture, LongRope, RopeConfig, RopeScaling, Yarn};
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
@@ -97,7 +97,11 @@ fn read_by_layer_type(
     let theta = ("rope_theta", family.rope_theta);
     let global = read_one(fields, &[scaling, full], theta, max_context)?;
     let theta = ("rope_local_base_freq", DEFAULT_LOCAL_THETA);
-    Ok((global, Some(read_one(fields, &[sliding], theta, max_context)?)))
+    let local = read_one(fields, &[sliding], theta, max_context)?;
+    if [global, local].iter().any(|rope| matches!(rope.scaling, RopeScaling::LongRope { .. })) {
+        return Err(fields.refuse("rope_parameters", "no LongRoPE by layer", "correct the value"));
+    }
+    Ok((global, Some(local)))
 }
 
 /// Types of layers with RoPE settings of their own: global, local.
@@ -168,23 +172,27 @@ fn read_scaling(
         }
         Some("linear") => Ok(RopeScaling::Linear { factor: fields.positive("factor")? }),
         Some("llama3") => read_llama3(fields, original_context),
+        // `su` and, with such lists, `yarn` are its names in the first releases of Phi-3.
+        Some(kind @ ("longrope" | "su" | "yarn"))
+            if kind != "yarn" || fields.get("short_factor").is_some() =>
+        {
+            let factor = fields.optional_positive("factor")?;
+            let factor = factor.unwrap_or(max_context as f64 / original_context);
+            let by_context = match factor <= 1.0 {
+                true => 1.0,
+                false => (1.0 + factor.ln() / original_context.ln()).sqrt(),
+            };
+            if original_context <= 1.0 {
+                let key = "original_max_position_embeddings";
+                return Err(fields.refuse(key, "more than 1 token", "correct the value"));
+            }
+            let attention_factor = fields.optional_positive("attention_factor")?;
+            let attention_factor = attention_factor.unwrap_or(by_context);
+            Ok(RopeScaling::LongRope { attention_factor })
+        }
         Some("yarn") => read_yarn(fields, original_context),
         // The frequencies change beyond `max_position_embeddings`, where no request goes.
         Some("dynamic") => fields.positive("factor").map(|_| RopeScaling::None),
-        // The second is the name in the first releases of Phi-3.
-        Some("longrope" | "su") => {
-            let factor = fields.optional_positive("factor")?;
-            let factor = factor.unwrap_or(max_context as f64 / original_context);
-            let attention_factor =
-                fields.optional_positive("attention_factor")?.unwrap_or_else(|| {
-                    if factor <= 1.0 {
-                        1.0
-                    } else {
-                        (1.0 + factor.ln() / original_context.ln()).sqrt()
-                    }
-                });
-            Ok(RopeScaling::LongRope { attention_factor })
-        }
         _ => {
             let expected =
                 "\"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\" or \"longrope\"";
@@ -193,28 +201,33 @@ fn read_scaling(
     }
 }
 
-/// Reads LongRoPE's divisors of the frequencies, of `rotary_dim` dimensions: the long ones where
-/// the model's context exceeds the original one, else the short ones. Transformers chooses by the
-/// length of the sequence, so that keys are rotated by the one and queries by the other once it
-/// grows beyond; here, as in vLLM and llama.cpp, an answer has one set.
-pub(super) fn factors(
+/// Reads LongRoPE's divisors of the frequencies, of `rotary_dim` dimensions. Transformers chooses by
+/// the length of the sequence, so that keys are rotated by the short ones and queries by the long
+/// ones once it grows beyond the original context; here, as in vLLM and llama.cpp, the context that
+/// is served decides, and an answer has one set.
+pub(super) fn long_rope(
     fields: &Fields,
     rope: &RopeConfig,
     rotary_dim: usize,
     max_context: usize,
-) -> Result<Option<Vec<f32>>, LoadError> {
-    let object = inner(fields)?;
-    let (RopeScaling::LongRope { .. }, Some(object)) = (rope.scaling, object) else {
+) -> Result<Option<LongRope>, LoadError> {
+    let (RopeScaling::LongRope { .. }, Some(object)) = (rope.scaling, inner(fields)?) else {
         return Ok(None);
     };
-    let is_long = max_context as f64 > original_context(fields, &object, max_context)?;
-    let key = if is_long { "long_factor" } else { "short_factor" };
-    let factor = |value: &Value| Some(value.as_f64()? as f32).filter(|x| FACTORS.contains(x));
-    let list = object.get(key).and_then(Value::as_array).filter(|x| x.len() == rotary_dim / 2);
-    let factors: Option<Vec<f32>> = list.and_then(|list| list.iter().map(factor).collect());
-    let expected = || format!("{} factors from 1e-6 to 1e6", rotary_dim / 2);
-    let remedy = "check that this is the model's config.json";
-    factors.map(Some).ok_or_else(|| object.refuse(key, &expected(), remedy))
+    let factors = |key: &str| {
+        let factor = |value: &Value| Some(value.as_f64()? as f32).filter(|x| FACTORS.contains(x));
+        let list = object.get(key).and_then(Value::as_array).filter(|x| x.len() == rotary_dim / 2);
+        let factors: Option<Vec<f32>> = list.and_then(|list| list.iter().map(factor).collect());
+        let expected = || format!("{} factors from 1e-6 to 1e6", rotary_dim / 2);
+        let remedy = "check that this is the model's config.json";
+        factors.ok_or_else(|| object.refuse(key, &expected(), remedy))
+    };
+    let original_context = original_context(fields, &object, max_context)?;
+    Ok(Some(LongRope {
+        original_context,
+        short: factors("short_factor")?,
+        long: factors("long_factor")?,
+    }))
 }
 
 fn read_yarn(fields: &Fields, original_context: f64) -> Result<RopeScaling, LoadError> {

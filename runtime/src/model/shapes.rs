@@ -53,6 +53,7 @@ fn llama(num_layers: usize, head_dim: usize) -> ModelConfig {
         rms_norm_eps: 1e-5,
         rope: RopeConfig { theta: 500_000.0, scaling: RopeScaling::None },
         rope_factors: None,
+        long_rope: None,
         local_rope: None,
         layers_without_rope: Vec::new(),
         rope_pairing: RopePairing::Halves,

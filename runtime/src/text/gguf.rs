@@ -46,6 +46,16 @@ const QWEN2: &str = concat!(
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
+/// The words of gpt-oss and Phi-4 mini, as llama.cpp has them: letters beyond ASCII count as
+/// capitals and as small ones.
+const GPT4O: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+",
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
+    r"|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*",
+    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 /// Rules of a byte-level tokenizer, named by `tokenizer.ggml.pre`.
 struct PreTokenization {
     names: &'static [&'static str],
@@ -57,7 +67,7 @@ struct PreTokenization {
     adds_bos: bool,
 }
 
-const PRE_TOKENIZATIONS: [PreTokenization; 6] = [
+const PRE_TOKENIZATIONS: [PreTokenization; 7] = [
     PreTokenization {
         names: &["smollm", "refact"],
         patterns: &[r"\p{N}", GPT2],
@@ -73,6 +83,12 @@ const PRE_TOKENIZATIONS: [PreTokenization; 6] = [
     PreTokenization {
         names: &["dbrx"],
         patterns: &[LLAMA3],
+        ignores_merges: false,
+        adds_bos: false,
+    },
+    PreTokenization {
+        names: &["gpt-4o"],
+        patterns: &[GPT4O],
         ignores_merges: false,
         adds_bos: false,
     },
@@ -151,7 +167,12 @@ const TURN_TOKENS: [&str; 3] = ["<|im_start|>", "<|start_header_id|>", "<start_o
 struct Vocabulary {
     tokens: Vec<String>,
     kinds: Vec<i64>,
+    /// Special tokens take the white space after them.
+    strips: bool,
 }
+
+/// The special tokens of Phi-3 that do not take the white space after them.
+const PHI3_KEEP: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
 /// Parts of a tokenizer.
 struct Parts {
@@ -190,7 +211,10 @@ impl Vocabulary {
             let expected = format!("each token once, not {twice:?} twice");
             return Err(metadata.refuse("tokenizer.ggml.tokens", &expected, DOWNLOAD_AGAIN));
         }
-        Ok(Vocabulary { tokens, kinds })
+        // Phi-3's tokenizer.json says so of each token, its GGUF files do not.
+        let strips = metadata.text("general.architecture")? == Some("phi3")
+            && metadata.text("tokenizer.ggml.model")? == Some("llama");
+        Ok(Vocabulary { tokens, kinds, strips })
     }
 
     /// True for tokens that are not text: those of control type, and those that end an answer or
@@ -211,8 +235,12 @@ impl Vocabulary {
         inner.with_post_processor(parts.post_processor);
         let ids = 0..self.tokens.len();
         let added = |&id: &usize| self.is_special(id) || self.kinds[id] == kind::USER_DEFINED;
-        let token =
-            |id: usize| AddedToken::from(&*self.tokens[id], self.is_special(id)).normalized(false);
+        let token = |id: usize| {
+            let token = self.tokens[id].as_str();
+            let strips =
+                self.strips && self.kinds[id] == kind::CONTROL && !PHI3_KEEP.contains(&token);
+            AddedToken::from(token, self.is_special(id)).normalized(false).rstrip(strips)
+        };
         inner.add_tokens(&ids.filter(added).map(token).collect::<Vec<_>>());
         Tokenizer::new(inner)
     }

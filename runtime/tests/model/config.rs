@@ -131,17 +131,27 @@ fn the_families_are_those_of_the_document() {
 #[test]
 fn phi_and_granite_have_factors() {
     let mut all = json!({"model_type": "phi3", "num_attention_heads": 2,
-        "original_max_position_embeddings": 32, "partial_rotary_factor": 0.75, "rope_scaling": {"type": "su",
+        "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 32, "rope_scaling": {"type": "su",
         "short_factor": [1, 2, 3, 4, 5, 6], "long_factor": [6, 5, 4, 3, 2, 1]}});
     let phi = config(all.clone());
     assert_eq!((phi.rotary_dim, phi.num_kv_heads), (Some(12), 2));
-    assert_eq!(phi.rope_factors, Some(vec![6.0, 5.0, 4.0, 3.0, 2.0, 1.0]));
+    let factors = phi.long_rope.as_ref().expect("factors");
+    assert_eq!((factors.original_context, factors.short[0], factors.long[0]), (32.0, 1.0, 6.0));
     let expected = (1.0 + 4f64.ln() / 32f64.ln()).sqrt();
     assert_eq!(phi.rope.attention_factor(), expected);
+    let plain = |config: &ModelConfig| {
+        ModelConfig { long_rope: None, ..config.clone() }.inverse_frequencies()
+    };
+    let short = ModelConfig { max_context: 32, ..phi.clone() };
+    assert_eq!(short.inverse_frequencies()[1], plain(&phi)[1] / 2.0);
+    assert_eq!(phi.inverse_frequencies()[1], plain(&phi)[1] / 5.0);
     all["original_max_position_embeddings"] = json!(128);
     let phi = config(all.clone());
-    assert_eq!(phi.rope_factors, Some(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    assert_eq!(phi.inverse_frequencies()[1], plain(&phi)[1] / 2.0);
     assert_eq!(phi.rope.attention_factor(), 1.0);
+    all["rope_scaling"]["type"] = json!("yarn");
+    assert_eq!(config(all.clone()), phi);
     for (key, value) in
         [("short_factor", json!([1, 2])), ("short_factor", json!([0, 2, 3, 4, 5, 6]))]
     {

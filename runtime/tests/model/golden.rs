@@ -71,10 +71,10 @@ const LEFT_OUT: [LeftOut; 43] = [
         |model| model.config.windows.fill(None),
     ),
     (&["phi3-f32", "phi3_short-f32"], "partial RoPE of Phi", |model| {
-        (model.config.rotary_dim, model.config.rope_factors) = (None, None);
+        (model.config.rotary_dim, model.config.long_rope) = (None, None);
     }),
     (&["phi3-f32", "phi3_short-f32"], "factors of LongRoPE", |model| {
-        model.config.rope_factors = None;
+        model.config.long_rope = None;
     }),
     (&["phi3-f32"], "LongRoPE's factor of queries and keys", |model| {
         model.config.rope.scaling = RopeScaling::None;

@@ -355,13 +355,13 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
             let context = yarn.original_context as u32;
             file.int(&key("rope.scaling.original_context_length"), context);
         }
-        // The file has both sets: the other one is of ones.
         RopeScaling::LongRope { attention_factor } => {
             file.float(&key("rope.scaling.attn_factor"), attention_factor as f32);
-            file.int(&key("rope.scaling.original_context_length"), 16);
-            let factors = config.rope_factors.as_ref().expect("factors");
-            file.vector("rope_factors_long.weight", factors);
-            file.vector("rope_factors_short.weight", &vec![1.0; factors.len()]);
+            let factors = config.long_rope.as_ref().expect("factors");
+            let context = factors.original_context as u32;
+            file.int(&key("rope.scaling.original_context_length"), context);
+            file.vector("rope_factors_long.weight", &factors.long);
+            file.vector("rope_factors_short.weight", &factors.short);
         }
         RopeScaling::Llama3 { .. } => {
             let mut plain = config.clone();

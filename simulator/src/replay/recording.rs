@@ -223,6 +223,8 @@ impl Recording {
     /// [`Recording::step_cost`].
     pub fn simulation(&self) -> Simulation {
         let mut config = self.header.config;
+        // The simulator has no snapshots of recurrent states: any known block is a hit.
+        config.marked_blocks = false;
         // A policy that keeps more requests waiting than the recorded one refuses none.
         let answered = self.answered().count().min(MAX_REQUESTS as usize) as u32;
         config.max_requests = config.max_requests.max(answered);

@@ -132,6 +132,7 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         rms_norm_eps: rms_norm_eps(&keys)?,
         rope: rope(&keys)?,
         rope_factors: None,
+        long_rope: None,
         local_rope: local_rope(&keys, &windows)?,
         layers_without_rope: Vec::new(),
         rope_pairing: match architecture {
@@ -237,6 +238,16 @@ fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), LoadError> {
         if is_set {
             return Err(keys.refuse(name, "no such setting"));
         }
+    }
+    let is_phi = keys.architecture == Architecture::Phi3;
+    let factor = keys.optional_positive("rope.scaling.attn_factor")?;
+    if !is_phi && factor.is_some_and(|factor| factor != 1.0) {
+        return Err(keys.refuse("rope.scaling.attn_factor", "1 in this family"));
+    }
+    // llama.cpp's switch of Granite's RoPE.
+    let key = "rope.scaling.finetuned";
+    if is_granite && keys.metadata.flag(&keys.key(key))? == Some(false) {
+        return Err(keys.refuse(key, "true"));
     }
     let key = "attention.causal";
     match keys.metadata.flag(&keys.key(key))? {

@@ -9,7 +9,7 @@ use super::part::GgufPart;
 use crate::model::config::RopeScaling;
 use crate::model::rope_file::FACTORS;
 use crate::model::size_limits::MAX_CONTEXT;
-use crate::model::{Archive, LoadError, Model, ModelConfig, Storage, files};
+use crate::model::{Archive, LoadError, LongRope, Model, ModelConfig, Storage, files};
 
 /// Divisors of the rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
@@ -79,9 +79,8 @@ impl GgufModel {
         if let RopeScaling::LongRope { .. } = config.rope.scaling {
             let [short, long] =
                 LONG_ROPE_FACTORS.map(|name| self.factors(&mut archive, &config, name));
-            let (short, long) = (short?, long?);
-            let is_long = self.original_context(&config)? < config.max_context;
-            config.rope_factors = Some(if is_long { long } else { short });
+            let original_context = self.original_context(&config)? as f64;
+            config.long_rope = Some(LongRope { original_context, short: short?, long: long? });
         }
         Model::from_archive(config, archive)
     }

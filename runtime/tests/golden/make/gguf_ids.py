@@ -135,7 +135,7 @@ def vocabularies(out):
     tokens = special + ["<tag>", "\n\n\n\n"] + [byte[b] for b in range(256)]
     tokens += [a + b for a, b in merges]
     kinds = [3] * 3 + [4] * 2 + [1] * (len(tokens) - 5)
-    for pre in ["smollm", "llama-bpe", "qwen2", "gpt-2", "default"]:
+    for pre in ["smollm", "llama-bpe", "qwen2", "gpt-2", "default", "gpt-4o"]:
         def add(writer):
             writer.add_tokenizer_pre(pre)
             writer.add_token_merges([f"{a} {b}" for a, b in merges])
