@@ -33,9 +33,18 @@ struct Row {
 }
 
 impl Row {
-    /// Of `size` rows, which have `adapters` in turn, if any.
-    fn new(bench: &BenchModel, size: usize, context: usize, adapters: &[Arc<Adapter>]) -> Row {
+    /// Of `size` rows, which have `adapters` in turn, if any. Recurrent states before the rows are
+    /// the last one, which no pass writes, so that repetitions are equal.
+    fn new(
+        (bench, forward): (&BenchModel, &CpuForward),
+        size: usize,
+        context: usize,
+        adapters: &[Arc<Adapter>],
+    ) -> Row {
         let mut batch = bench.decode_batch(size, context - 1, context);
+        let unwritten = forward.num_states().saturating_sub(1) as u32;
+        let states = batch.segments.iter_mut().map(|segment| &mut segment.state);
+        states.for_each(|state| state.before = state.before.map(|_| unwritten));
         batch.adapters = adapters.to_vec();
         for (segment, adapter) in batch.segments.iter_mut().zip((0..adapters.len() as u32).cycle())
         {
@@ -53,9 +62,9 @@ pub fn run(args: &DecodeArgs, bench: &BenchModel, largest: usize) -> Result<Valu
     let adapters = args.adapters.load(&bench.model.config)?;
     let mut rows = Vec::new();
     for &size in &args.batch {
-        rows.push(Row::new(bench, size, args.context, &[]));
+        rows.push(Row::new((bench, &forward), size, args.context, &[]));
         if !adapters.is_empty() {
-            rows.push(Row::new(bench, size, args.context, &adapters));
+            rows.push(Row::new((bench, &forward), size, args.context, &adapters));
         }
     }
     let mut ceiling = ReadCeiling::new(forward.isa());
