@@ -56,12 +56,10 @@ struct Layer {
     mlp: Experts,
 }
 
-/// The MLPs of a layer.
+/// The MLPs of a layer: the experts, then the shared one; without a router, one.
 struct Experts {
-    /// `None`: the only one computes every row.
     router: Option<Matrix>,
     router_bias: Option<Vec<f32>>,
-    /// The experts, then the shared one.
     gated: Vec<Gated>,
 }
 
@@ -180,9 +178,9 @@ impl Reference {
             self.mlp(layer, &mut x);
             hidden.push(x.clone());
         }
-        let divide = |logit: f32| logit / self.config.logits_scaling;
-        let logits = x.iter().map(|x| self.lm_head.apply(&self.rms_norm(x, &self.norm)));
-        let logits = logits.map(|logits| logits.into_iter().map(divide).collect()).collect();
+        let of_row = |x: &Vec<f32>| self.lm_head.apply(&self.rms_norm(x, &self.norm));
+        let mut logits: Vec<Vec<f32>> = x.iter().map(of_row).collect();
+        logits.iter_mut().flatten().for_each(|logit| *logit /= self.config.logits_scaling);
         Trace { hidden, logits }
     }
 

@@ -190,7 +190,8 @@ impl StepLoop {
             self.report_blocks();
             self.report_preemptions();
             // A request without hashes finds none: each is planned again once at the most.
-            let is_sound = self.has_own_blocks() && self.has_states();
+            let is_sound = self.has_own_blocks()
+                && self.recurrent.restart_lost(&mut self.scheduler, &mut self.lifecycle);
             self.start_transfers()?;
             if is_sound {
                 break;
@@ -272,11 +273,6 @@ impl StepLoop {
             add(&counters.hash_collisions, 1);
         }
         collided.is_empty()
-    }
-
-    /// Returns true if all requests of the plan have their recurrent states.
-    fn has_states(&mut self) -> bool {
-        self.recurrent.restart_lost(&mut self.scheduler, &mut self.lifecycle)
     }
 
     /// Reports the changes of the prefix cache, before the plan's blocks are written.

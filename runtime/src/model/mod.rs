@@ -28,6 +28,7 @@ mod mixture_file;
 pub mod mlp;
 mod quantized;
 mod random;
+pub mod rope;
 mod rope_file;
 mod shapes;
 mod size_limits;
@@ -35,9 +36,7 @@ pub mod weights;
 
 pub use adapter::{Adapter, LowRank, Projection};
 pub use archive::Archive;
-pub use config::{
-    Architecture, LayerRope, LongRope, ModelConfig, RopeConfig, RopePairing, RopeScaling, Yarn,
-};
+pub use config::{Architecture, LayerRope, ModelConfig, RopePairing};
 pub use delta_net::{DeltaNet, DeltaNetConfig};
 pub use error::LoadError;
 pub use family::families_table;
@@ -47,6 +46,7 @@ pub use inventory::TensorInfo;
 pub use mixture::MixtureConfig;
 pub use mlp::{GatedMlp, Mixture, Mlp, MlpBias};
 pub use quantized::Quantization;
+pub use rope::{LongRope, RopeConfig, RopeScaling, Yarn};
 pub use trail_cpu_kernels::{Activation, Dtype, SWIGLU_ALPHA, SWIGLU_LIMIT};
 pub use weights::{LayerWeights, PostNorms, QkNorm, QkvBias, Storage, Tensor, Weights};
 

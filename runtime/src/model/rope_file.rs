@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::config::{Architecture, LongRope, RopeConfig, RopeScaling, Yarn};
+use super::config::Architecture;
 use super::error::LoadError;
 use super::family::Family;
 use super::fields::Fields;
+use super::rope::{LongRope, RopeConfig, RopeScaling, Yarn};
 
 /// Base of the frequencies of Gemma 3's local layers, as in transformers.
 const DEFAULT_LOCAL_THETA: f64 = 10_000.0;

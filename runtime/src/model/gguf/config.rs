@@ -5,15 +5,12 @@ use std::collections::HashSet;
 use trail_cpu_kernels::Activation;
 
 use super::metadata::{Metadata, Value};
-use crate::model::config::{Architecture, RopeConfig, RopePairing, RopeScaling, Yarn};
-use crate::model::rope_file::{DEFAULT_BETA_FAST, DEFAULT_BETA_SLOW};
+use super::rope;
 use crate::model::size_limits::{
     MAX_CONTEXT, MAX_EXPERTS, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH,
 };
-use crate::model::{LoadError, MixtureConfig, ModelConfig};
+use crate::model::{Architecture, LoadError, MixtureConfig, ModelConfig, RopePairing};
 
-/// Base of the rotary frequencies of a file that names none, and of Gemma's local layers.
-const DEFAULT_ROPE_BASE: f64 = 10_000.0;
 /// Layers from one of Gemma's global layers to the next.
 const DEFAULT_WINDOW_PERIOD: usize = 6;
 /// Layers of Gemma 3 27B, which scales the scores by another width than that of its heads.
@@ -64,10 +61,10 @@ pub(crate) const END_TOKENS: [&str; 10] = [
 const CONTROL_END_TOKENS: [&str; 2] = ["</s>", "<eos>"];
 
 /// Keys of the architecture: `llama.block_count` is `block_count`.
-struct Keys<'a> {
+pub(super) struct Keys<'a> {
     metadata: &'a Metadata,
     prefix: &'a str,
-    architecture: Architecture,
+    pub(super) architecture: Architecture,
 }
 
 impl Keys<'_> {
@@ -75,27 +72,27 @@ impl Keys<'_> {
         format!("{}.{name}", self.prefix)
     }
 
-    fn size(&self, name: &str, max: usize) -> Result<usize, LoadError> {
+    pub(super) fn size(&self, name: &str, max: usize) -> Result<usize, LoadError> {
         self.metadata.size(&self.key(name), max)
     }
 
-    fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>, LoadError> {
+    pub(super) fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>, LoadError> {
         self.metadata.optional_size(&self.key(name), max)
     }
 
-    fn optional_positive(&self, name: &str) -> Result<Option<f64>, LoadError> {
+    pub(super) fn optional_positive(&self, name: &str) -> Result<Option<f64>, LoadError> {
         self.metadata.optional_positive(&self.key(name))
     }
 
-    fn text(&self, name: &str) -> Result<Option<&str>, LoadError> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, LoadError> {
         self.metadata.text(&self.key(name))
     }
 
-    fn get(&self, name: &str) -> Option<&Value> {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.metadata.get(&self.key(name))
     }
 
-    fn refuse(&self, name: &str, expected: &str) -> LoadError {
+    pub(super) fn refuse(&self, name: &str, expected: &str) -> LoadError {
         let remedy = "choose a model of a supported family, or its safetensors files";
         self.metadata.refuse(&self.key(name), expected, remedy)
     }
@@ -126,14 +123,14 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
         num_heads,
         num_kv_heads: num_kv_heads(&keys, num_heads)?,
         head_dim,
-        rotary_dim: rotary_dim(&keys, head_dim)?,
+        rotary_dim: rope::rotary_dim(&keys, head_dim)?,
         vocab_size,
         max_context,
         rms_norm_eps: rms_norm_eps(&keys)?,
-        rope: rope(&keys)?,
+        rope: rope::rope(&keys)?,
         rope_factors: None,
         long_rope: None,
-        local_rope: local_rope(&keys, &windows)?,
+        local_rope: rope::local_rope(&keys, &windows)?,
         layers_without_rope: Vec::new(),
         rope_pairing: match architecture {
             Architecture::Llama | Architecture::Mixtral | Architecture::Granite => {
@@ -290,18 +287,6 @@ fn num_kv_heads(keys: &Keys<'_>, num_heads: usize) -> Result<usize, LoadError> {
     }
 }
 
-/// Reads the dimensions of a head that are rotated; `None`: all.
-fn rotary_dim(keys: &Keys<'_>, head_dim: usize) -> Result<Option<usize>, LoadError> {
-    let name = "rope.dimension_count";
-    let rotated = keys.optional_size(name, MAX_WIDTH)?.unwrap_or(head_dim);
-    match keys.architecture.has_partial_rope() {
-        _ if rotated == head_dim => Ok(None),
-        true if rotated < head_dim && rotated.is_multiple_of(2) => Ok(Some(rotated)),
-        true => Err(keys.refuse(name, &format!("an even number up to {head_dim}"))),
-        false => Err(keys.refuse(name, &format!("the width of a head ({head_dim})"))),
-    }
-}
-
 /// Reads the head dimension, which must be even.
 fn head_dim(keys: &Keys<'_>, hidden_size: usize, num_heads: usize) -> Result<usize, LoadError> {
     let stored = keys.optional_size("attention.key_length", MAX_HEAD_DIM)?;
@@ -323,71 +308,6 @@ fn rms_norm_eps(keys: &Keys<'_>) -> Result<f32, LoadError> {
     let name = "attention.layer_norm_rms_epsilon";
     let eps = keys.optional_positive(name)?.map(|eps| eps as f32);
     eps.filter(|&eps| eps < 1.0).ok_or_else(|| keys.refuse(name, "a number below 1"))
-}
-
-/// Reads the rotary embedding, of the global layers where there are local ones.
-fn rope(keys: &Keys<'_>) -> Result<RopeConfig, LoadError> {
-    let theta = match keys.optional_positive("rope.freq_base")? {
-        Some(theta) => theta,
-        // Gemma was trained with another base than the default.
-        None if keys.architecture == Architecture::Gemma3 => {
-            return Err(keys.refuse("rope.freq_base", "the base of the global layers"));
-        }
-        None => DEFAULT_ROPE_BASE,
-    };
-    let name = "rope.scaling.type";
-    // `rope.scale_linear` is the key of old files. A factor of 0 is no scaling, as in llama.cpp.
-    let mut factor = None;
-    for key in ["rope.scaling.factor", "rope.scale_linear"] {
-        let is_zero = keys.get(key) == Some(&Value::Float(0.0));
-        factor = factor.or(if is_zero { None } else { keys.optional_positive(key)? });
-    }
-    let scaling = match (keys.text(name)?, factor) {
-        (Some("yarn"), Some(factor)) if keys.architecture == Architecture::GptOss => {
-            if theta <= 1.0 {
-                return Err(keys.refuse("rope.freq_base", "more than 1 with YaRN"));
-            }
-            RopeScaling::Yarn(yarn(keys, factor)?)
-        }
-        // The divisors are tensors; files of Phi-3 name no kind of scaling.
-        (None | Some("longrope"), None) if keys.architecture == Architecture::Phi3 => {
-            match keys.optional_positive("rope.scaling.attn_factor")? {
-                None => RopeScaling::None,
-                Some(attention_factor) => RopeScaling::LongRope { attention_factor },
-            }
-        }
-        (Some("none"), _) | (None | Some("linear"), None) => RopeScaling::None,
-        (None | Some("linear"), Some(factor)) => RopeScaling::Linear { factor },
-        _ => return Err(keys.refuse(name, "\"none\" or \"linear\"")),
-    };
-    Ok(RopeConfig { theta, scaling })
-}
-
-/// Reads gpt-oss's YaRN: its ramp is not cut to whole dimensions, which no file says.
-fn yarn(keys: &Keys<'_>, factor: f64) -> Result<Yarn, LoadError> {
-    let original = "rope.scaling.original_context_length";
-    let context = keys.size(original, MAX_CONTEXT)?;
-    let beta =
-        |name: &str, default: f64| keys.optional_positive(name).map(|beta| beta.unwrap_or(default));
-    Ok(Yarn {
-        factor,
-        beta_fast: beta("rope.scaling.yarn_beta_fast", DEFAULT_BETA_FAST)?,
-        beta_slow: beta("rope.scaling.yarn_beta_slow", DEFAULT_BETA_SLOW)?,
-        original_context: context as f64,
-        truncate: false,
-        attention_factor: Yarn::attention_factor_of(factor),
-    })
-}
-
-/// Reads the rotary embedding of the layers with a window, where it is another one.
-fn local_rope(keys: &Keys<'_>, windows: &[Option<usize>]) -> Result<Option<RopeConfig>, LoadError> {
-    let has_local =
-        keys.architecture == Architecture::Gemma3 && windows.iter().any(Option::is_some);
-    if !has_local {
-        return Ok(None);
-    }
-    let theta = keys.optional_positive("rope.freq_base_swa")?.unwrap_or(DEFAULT_ROPE_BASE);
-    Ok(Some(RopeConfig { theta, scaling: RopeScaling::None }))
 }
 
 /// Reads the sliding window of each layer: `[num_layers]`. Gemma's windows stay where they cover

@@ -10,6 +10,7 @@ mod model_files;
 pub(super) mod names;
 mod part;
 mod reader;
+mod rope;
 
 pub(crate) use config::END_TOKENS;
 pub(super) use config::family_name;

@@ -6,10 +6,11 @@ use super::config;
 use super::file::GgufFile;
 use super::metadata::{Metadata, Value};
 use super::part::GgufPart;
-use crate::model::config::RopeScaling;
 use crate::model::rope_file::FACTORS;
 use crate::model::size_limits::MAX_CONTEXT;
-use crate::model::{Archive, LoadError, LongRope, Model, ModelConfig, Storage, files};
+use crate::model::{
+    Archive, LoadError, LongRope, Model, ModelConfig, RopeScaling, Storage, files,
+};
 
 /// Divisors of the rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
