@@ -8,9 +8,7 @@ use super::metadata::{Metadata, Value};
 use super::part::GgufPart;
 use crate::model::rope_file::FACTORS;
 use crate::model::size_limits::MAX_CONTEXT;
-use crate::model::{
-    Archive, LoadError, LongRope, Model, ModelConfig, RopeScaling, Storage, files,
-};
+use crate::model::{Archive, LoadError, LongRope, Model, ModelConfig, RopeScaling, Storage, files};
 
 /// Divisors of the rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";

@@ -10,10 +10,7 @@ use crate::model::{Architecture, LoadError, RopeConfig, RopeScaling, Yarn};
 const DEFAULT_ROPE_BASE: f64 = 10_000.0;
 
 /// Reads the dimensions of a head that are rotated; `None`: all.
-pub(super) fn rotary_dim(
-    keys: &Keys<'_>,
-    head_dim: usize,
-) -> Result<Option<usize>, LoadError> {
+pub(super) fn rotary_dim(keys: &Keys<'_>, head_dim: usize) -> Result<Option<usize>, LoadError> {
     let name = "rope.dimension_count";
     let rotated = keys.optional_size(name, MAX_WIDTH)?.unwrap_or(head_dim);
     match keys.architecture.has_partial_rope() {
