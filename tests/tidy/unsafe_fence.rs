@@ -39,7 +39,7 @@ const LISTED: &[&str] = &[
     "runtime/cpu-kernels/src/pairs_table.rs",
     "runtime/cpu-kernels/src/product.rs",
     "runtime/cpu-kernels/src/q8_product.rs",
-    "runtime/cpu-kernels/src/q8_row.rs",
+    "runtime/cpu-kernels/src/q8_rows.rs",
     "runtime/cpu-kernels/src/q8_table.rs",
     "runtime/cpu-kernels/src/quantized.rs",
     "runtime/cpu-kernels/src/shared.rs",

@@ -4,8 +4,9 @@
 //! to last, of `scale_x * scale_w * dot`, where `dot` is an exact sum of integers. So the order of
 //! the roundings depends on neither the rows in a call nor the tile.
 //!
-//! With more than a few rows of activations, weights are unpacked once per call, [`TILE_VALUES`] values of a tile's columns at a time, and
-//! multiplied with all rows of activations while they are in L1.
+//! With more than a few rows of activations, weights are unpacked once per call, [`TILE_VALUES`]
+//! values of a tile's columns at a time, and multiplied with all rows of activations while they are
+//! in L1.
 
 use std::ops::Range;
 
@@ -16,6 +17,7 @@ use super::ahead::Ahead;
 use super::byte_tile::{ByteTile, Scaling, TILE_VALUES, Unpacked};
 use super::interleave::INTERLEAVED_ROWS;
 use super::q8::{Q8_VALUES, Q8Block};
+use super::q8_rows::few_rows;
 use super::unpack::{
     BytesMxFp4, BytesQ4_0, BytesQ4_1, BytesQ4K, BytesQ5_0, BytesQ5_1, BytesQ5K, BytesQ6K,
     BytesQ8_0, Interleaved, Layout, RowMajor, Unpack, unpack_rows,
@@ -44,9 +46,6 @@ pub struct Q8Product<'a> {
     /// Result: `[rows][cols]`.
     pub out: &'a mut [f32],
 }
-
-/// Most rows of activations with which weights are multiplied while they are unpacked.
-const PART: usize = 4;
 
 /// The loops of a product that run on registers, compiled for one instruction set.
 ///
@@ -97,18 +96,6 @@ macro_rules! by_type {
     };
 }
 
-/// Most rows of activations whose products take no tile, by instructions that multiply bytes.
-/// Measured: up to [`PART`] rows that is faster, and two parts are where a block has scales and
-/// minima of 6 bits, if the registers hold the sums. Each number of rows is code for every type and
-/// instruction, which takes its time to compile: hence not by all instructions.
-const fn few_rows<L: Q8Loops>(dtype: Dtype) -> usize {
-    match (dtype, L::PARTS) {
-        (_, 0) => 1,
-        (Dtype::Q4K | Dtype::Q5K, parts) => parts * PART,
-        _ => PART,
-    }
-}
-
 impl Q8Product<'_> {
     /// # Safety
     ///
@@ -132,29 +119,6 @@ impl Q8Product<'_> {
                     by_type!(self.dtype, U => self.few_by::<L, U>(col));
                 } else {
                     by_type!(self.dtype, U => L::columns::<U>(&mut self, col, &mut tile));
-                }
-            }
-        }
-    }
-
-    /// A few rows of activations times the columns from `col`: in one part, or in two of about
-    /// equal length, where the second finds the weights in L1.
-    ///
-    /// # Safety
-    ///
-    /// As `columns`.
-    unsafe fn few_by<L: Q8Loops, U: Unpack>(&mut self, col: usize) {
-        let part = self.rows.div_ceil(self.rows.div_ceil(PART));
-        for row in (0..self.rows).step_by(part) {
-            let rows = row..self.rows.min(row + part);
-            // SAFETY: the caller guarantees all.
-            unsafe {
-                if const { few_rows::<L>(U::DTYPE) == 1 } || rows.len() == 1 {
-                    L::few_rows::<U, 1>(self, rows, col);
-                } else if rows.len() == 2 {
-                    L::few_rows::<U, 2>(self, rows, col);
-                } else {
-                    L::few_rows::<U, PART>(self, rows, col);
                 }
             }
         }

@@ -7,14 +7,54 @@ use std::ops::Range;
 
 use trail_platform::simd::{ByteDot, Bytes};
 
+use crate::Dtype;
+
 use super::Q8Product;
 use super::ahead::{Ahead, LINE};
 use super::byte_tile::{GROUP_WORDS, Scaling, Sink};
 use super::q8::{Q8_VALUES, Q8Block};
-use super::q8_product::{offset_dot, store};
+use super::q8_product::{Q8Loops, offset_dot, store};
 use super::unpack::{Interleaved, Layout, RowMajor, Unpack};
 
+/// Most rows of activations with which weights are multiplied while they are unpacked.
+const PART: usize = 4;
+
+/// Most rows of activations whose products take no tile, by instructions that multiply bytes.
+/// Measured: up to [`PART`] rows that is faster, and two parts are where a block has scales and
+/// minima of 6 bits, if the registers hold the sums. Each number of rows is code for every type and
+/// instruction, which takes its time to compile: hence not by all instructions.
+pub(super) const fn few_rows<L: Q8Loops>(dtype: Dtype) -> usize {
+    match (dtype, L::PARTS) {
+        (_, 0) => 1,
+        (Dtype::Q4K | Dtype::Q5K, parts) => parts * PART,
+        _ => PART,
+    }
+}
+
 impl Q8Product<'_> {
+    /// A few rows of activations times the columns from `col`: in one part, or in two of about
+    /// equal length, where the second finds the weights in L1.
+    ///
+    /// # Safety
+    ///
+    /// As `columns`.
+    pub(super) unsafe fn few_by<L: Q8Loops, U: Unpack>(&mut self, col: usize) {
+        let part = self.rows.div_ceil(self.rows.div_ceil(PART));
+        for row in (0..self.rows).step_by(part) {
+            let rows = row..self.rows.min(row + part);
+            // SAFETY: the caller guarantees all.
+            unsafe {
+                if const { few_rows::<L>(U::DTYPE) == 1 } || rows.len() == 1 {
+                    L::few_rows::<U, 1>(self, rows, col);
+                } else if rows.len() == 2 {
+                    L::few_rows::<U, 2>(self, rows, col);
+                } else {
+                    L::few_rows::<U, PART>(self, rows, col);
+                }
+            }
+        }
+    }
+
     /// Rows `rows` of activations, up to `ROWS`, times two registers of columns from `col`.
     ///
     /// # Safety

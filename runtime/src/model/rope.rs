@@ -23,8 +23,8 @@ pub enum RopeScaling {
     },
     /// YaRN: by the turns of a frequency in the original context.
     Yarn(Yarn),
-    /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own, of
-    /// [`ModelConfig::long_rope`].
+    /// LongRoPE (arXiv 2402.13753): each frequency is divided by its factor in
+    /// [`ModelConfig::long_rope`](super::ModelConfig).
     LongRope {
         /// Factor of queries and of keys.
         attention_factor: f64,

@@ -298,6 +298,37 @@ fn family(model: &Model) -> &'static str {
     }
 }
 
+fn write_rope_scaling(file: &mut GgufWriter, config: &ModelConfig, key: &dyn Fn(&str) -> String) {
+    match config.rope.scaling {
+        RopeScaling::None => {}
+        RopeScaling::Linear { factor } => {
+            file.text(&key("rope.scaling.type"), "linear");
+            file.float(&key("rope.scaling.factor"), factor as f32);
+        }
+        RopeScaling::Yarn(yarn) => {
+            file.text(&key("rope.scaling.type"), "yarn");
+            file.float(&key("rope.scaling.factor"), yarn.factor as f32);
+            let context = yarn.original_context as u32;
+            file.int(&key("rope.scaling.original_context_length"), context);
+        }
+        RopeScaling::LongRope { attention_factor } => {
+            file.float(&key("rope.scaling.attn_factor"), attention_factor as f32);
+            let factors = config.long_rope.as_ref().expect("factors");
+            let context = factors.original_context as u32;
+            file.int(&key("rope.scaling.original_context_length"), context);
+            file.vector("rope_factors_long.weight", &factors.long);
+            file.vector("rope_factors_short.weight", &factors.short);
+        }
+        RopeScaling::Llama3 { .. } => {
+            let mut plain = config.clone();
+            plain.rope.scaling = RopeScaling::None;
+            let pairs = plain.inverse_frequencies().into_iter().zip(config.inverse_frequencies());
+            let factors: Vec<f32> = pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect();
+            file.vector("rope_freqs.weight", &factors);
+        }
+    }
+}
+
 fn write_config(file: &mut GgufWriter, model: &Model) {
     let config = &model.config;
     let family = family(model);
@@ -343,32 +374,5 @@ fn write_config(file: &mut GgufWriter, model: &Model) {
     if let Some(global) = config.windows.iter().position(Option::is_none) {
         file.int(&key("attention.sliding_window_pattern"), global as u32 + 1);
     }
-    match config.rope.scaling {
-        RopeScaling::None => {}
-        RopeScaling::Linear { factor } => {
-            file.text(&key("rope.scaling.type"), "linear");
-            file.float(&key("rope.scaling.factor"), factor as f32);
-        }
-        RopeScaling::Yarn(yarn) => {
-            file.text(&key("rope.scaling.type"), "yarn");
-            file.float(&key("rope.scaling.factor"), yarn.factor as f32);
-            let context = yarn.original_context as u32;
-            file.int(&key("rope.scaling.original_context_length"), context);
-        }
-        RopeScaling::LongRope { attention_factor } => {
-            file.float(&key("rope.scaling.attn_factor"), attention_factor as f32);
-            let factors = config.long_rope.as_ref().expect("factors");
-            let context = factors.original_context as u32;
-            file.int(&key("rope.scaling.original_context_length"), context);
-            file.vector("rope_factors_long.weight", &factors.long);
-            file.vector("rope_factors_short.weight", &factors.short);
-        }
-        RopeScaling::Llama3 { .. } => {
-            let mut plain = config.clone();
-            plain.rope.scaling = RopeScaling::None;
-            let pairs = plain.inverse_frequencies().into_iter().zip(config.inverse_frequencies());
-            let factors: Vec<f32> = pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect();
-            file.vector("rope_freqs.weight", &factors);
-        }
-    }
+    write_rope_scaling(file, config, &key);
 }
