@@ -1,7 +1,8 @@
 //! A writer of GGUF files, and golden models as such files.
 
 use trail_runtime::model::{
-    Architecture, Dtype, LayerWeights, Mixture, Mlp, MlpBias, Model, RopeScaling, Tensor,
+    Architecture, Dtype, LayerWeights, Mixture, Mlp, MlpBias, Model, ModelConfig, RopeScaling,
+    Tensor,
 };
 
 /// Alignment of the tensors' bytes.
