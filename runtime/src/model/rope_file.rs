@@ -204,8 +204,8 @@ fn read_scaling(
 
 /// Reads LongRoPE's divisors of the frequencies, for `rotary_dim` dimensions. Transformers chooses
 /// by the length of the sequence, so that keys are rotated by the short ones and queries by the
-/// long ones once it grows beyond the original context; here, as in vLLM and llama.cpp, the context that
-/// is served decides, and an answer has one set.
+/// long ones once it grows beyond the original context; here, as in vLLM and llama.cpp, the context
+/// that is served decides, and an answer has one set.
 pub(super) fn long_rope(
     fields: &Fields,
     rope: &RopeConfig,
