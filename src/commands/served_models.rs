@@ -234,7 +234,7 @@ mod tests {
             (None, 1, "logs/decisions.jsonl"),
             (None, 2, "logs/decisions+2.jsonl"),
             (Some("a"), 1, "logs/decisions-a.jsonl"),
-            (Some("llama:8b"), 3, "logs/decisions-llama%3A8b-3.jsonl"),
+            (Some("llama:8b"), 3, "logs/decisions-llama%3A8b+3.jsonl"),
         ] {
             assert_eq!(log_path(path, name, engine), Path::new(expected));
         }
