@@ -100,7 +100,9 @@ fn read_by_layer_type(
     let theta = ("rope_local_base_freq", DEFAULT_LOCAL_THETA);
     let local = read_one(fields, &[sliding], theta, max_context)?;
     if [global, local].iter().any(|rope| matches!(rope.scaling, RopeScaling::LongRope { .. })) {
-        return Err(fields.refuse("rope_parameters", "no LongRoPE by layer", "correct the value"));
+        let is_old = fields.get("rope_scaling").is_some();
+        let key = if is_old { "rope_scaling" } else { "rope_parameters" };
+        return Err(fields.refuse(key, "no LongRoPE by layer", "correct the value"));
     }
     Ok((global, Some(local)))
 }

@@ -237,7 +237,7 @@ fn both_forms_of_a_config_are_the_same_model() {
         assert_eq!(saved.expect("a config"), given, "{}", golden.name());
         found += 1;
     }
-    assert_eq!(found, 12);
+    assert_eq!(found, 16);
 }
 
 #[test]

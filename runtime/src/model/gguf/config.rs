@@ -112,12 +112,13 @@ pub(super) fn read(metadata: &Metadata, tied: bool) -> Result<ModelConfig, LoadE
     let is_gemma = architecture == Architecture::Gemma3;
     let is_gemma_27b = is_gemma && num_layers == GEMMA_27B_LAYERS;
     let [attention, residual, embedding, logits] = multipliers(&keys)?;
+    let mixture = mixture(&keys)?;
     let head_dim = head_dim(&keys, hidden_size, num_heads)?;
     Ok(ModelConfig {
         architecture,
         hidden_size,
         intermediate_size: intermediate_size(&keys)?,
-        mixture: mixture(&keys)?,
+        mixture,
         delta_net: None,
         num_layers,
         num_heads,

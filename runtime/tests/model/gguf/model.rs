@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::f16;
 use trail_runtime::model::gguf::GgufModel;
-use trail_runtime::model::{Architecture, Dtype, Model, RopePairing, Tensor};
+use trail_runtime::model::{Architecture, Dtype, Model, RopePairing, RopeScaling, Tensor};
 use trail_runtime::reference::Reference;
 
 use super::support::{Folder, cpu_logits, load};
@@ -52,6 +52,9 @@ fn logits_of_other_families_are_those_of_the_safetensors_files() {
         }
         if expected.config.architecture == Architecture::Qwen2 {
             expected.config.windows.fill(None);
+        }
+        if let RopeScaling::LongRope { attention_factor } = &mut expected.config.rope.scaling {
+            *attention_factor = f64::from(*attention_factor as f32); // As in a GGUF file.
         }
         let found = read(&gguf_of(&expected, unchanged));
         let pairing = if is_granite { RopePairing::Adjacent } else { RopePairing::Halves };
