@@ -196,13 +196,14 @@ impl EngineConfig {
         (scheduler.cached_blocks > 0).then(BlockHasher::new)
     }
 
-    /// None without a sink, and where no KV block is shared.
+    /// None without a sink, and where no KV block is shared. None for a hybrid: its requests begin
+    /// at blocks with a snapshot of the recurrent state alone, which a sink does not hear of.
     fn block_reporter(
         &mut self,
         hasher: Option<&BlockHasher>,
         scheduler: &mut LoggedScheduler,
     ) -> Option<BlockReporter> {
-        let sink = self.block_sink.take();
+        let sink = self.block_sink.take().filter(|_| !scheduler.config().marked_blocks);
         sink.zip(hasher).map(|(sink, hasher)| BlockReporter::new(sink, hasher, scheduler))
     }
 

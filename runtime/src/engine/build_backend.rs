@@ -11,7 +11,7 @@ use super::device::{ComputeDevice, CpuSettings, ProbeDevice};
 use super::length_probe::LengthProbe;
 use super::speculation::Speculate;
 use crate::backend::{Backend, HiddenSink, MAX_DRAFT_TOKENS, Progress, RowSink};
-use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, describe};
+use crate::cpu::{CpuBackend, CpuForward, CpuOptions, KvPool, Pool, describe};
 use crate::cuda::{CudaBackend, CudaError, CudaOptions, TapMode};
 use crate::model::{Dtype, Model, ModelConfig};
 
@@ -200,9 +200,14 @@ impl EngineConfig {
         let built = match &self.cpu_share {
             None => CpuForward::new(model.clone(), options),
             Some(CpuShare { pool, .. }) => {
-                let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-                let options = CpuOptions { threads: pool.num_workers(), ..options };
-                CpuForward::on(&mut pool, model.clone(), options)
+                let lock = || pool.lock().unwrap_or_else(PoisonError::into_inner);
+                let options = CpuOptions { threads: lock().num_workers(), ..options };
+                match options.repack {
+                    true => CpuForward::on(&mut lock(), model.clone(), options),
+                    // Needs no threads: the steps of other engines go on meanwhile.
+                    false => Pool::new(1)
+                        .and_then(|mut own| CpuForward::on(&mut own, model.clone(), options)),
+                }
             }
         };
         built.map_err(BuildError::Refused)

@@ -105,3 +105,14 @@ fn a_sink_does_not_hear_of_blocks_under_a_salt() {
     ask(&mut engine, with(b""));
     assert_eq!(mirror.hit(&prompt), 32);
 }
+
+/// A hybrid's requests begin at snapshots alone, which a sink does not hear of.
+#[test]
+fn a_sink_hears_of_no_block_of_a_hybrid() {
+    let model = Arc::new(Model::random("tiny-hybrid", Dtype::Bf16, 8).expect("a known shape"));
+    let (config, mirror) = with_sink(large(PolicyKind::Fcfs));
+    let mut engine = stepped_engine(&model, config);
+    let prompt: Vec<u32> = (0..40).collect();
+    let cached = [(); 2].map(|()| ask(&mut engine, Request::new(prompt.clone(), 2)).1);
+    assert_eq!((cached, mirror.hit(&prompt)), ([0, 32], 0));
+}
