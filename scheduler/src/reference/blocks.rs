@@ -1,6 +1,6 @@
 //! Blocks of the reference, each with a number that is never used again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{BlockHash, RequestIdx};
 
@@ -18,11 +18,27 @@ pub(super) struct RefBlocks {
     known: BTreeMap<BlockHash, u64>,
     /// Known blocks that no table has, by the time since then, the longest first.
     cached: Vec<u64>,
+    /// Hashes of known blocks after which a request may begin; `None`: all.
+    marked: Option<BTreeSet<BlockHash>>,
 }
 
 impl RefBlocks {
     pub(super) fn new(num_blocks: u32, max_cached: u32) -> RefBlocks {
         RefBlocks { num_blocks, max_cached, ..RefBlocks::default() }
+    }
+
+    /// The same, where a request begins only after marked blocks.
+    pub(super) fn with_marked_only(self) -> RefBlocks {
+        RefBlocks { marked: Some(BTreeSet::new()), ..self }
+    }
+
+    /// Marks the known block of `hash`, or takes the mark back.
+    pub(super) fn mark(&mut self, hash: BlockHash, is_marked: bool) {
+        let Some(marked) = &mut self.marked else { return };
+        match is_marked {
+            true => marked.insert(hash),
+            false => marked.remove(&hash),
+        };
     }
 
     pub(super) fn table(&self, idx: RequestIdx) -> &[u64] {
@@ -64,6 +80,9 @@ impl RefBlocks {
             let block = self.cached.remove(0);
             self.known.retain(|_, known| *known != block);
         }
+        if let Some(marked) = &mut self.marked {
+            marked.retain(|hash| self.known.contains_key(hash));
+        }
     }
 
     fn hold(&mut self, idx: RequestIdx, block: u64) {
@@ -99,9 +118,15 @@ impl RefBlocks {
         self.known.keys()
     }
 
-    /// Of the blocks of a sequence with these hashes, the first ones that are known.
+    /// Of the blocks of a sequence with these hashes, the first ones that are known, up to a marked
+    /// one.
     pub(super) fn find(&self, hashes: &[BlockHash]) -> u32 {
-        hashes.iter().take_while(|hash| self.known.contains_key(hash)).count() as u32
+        let known = hashes.iter().take_while(|hash| self.known.contains_key(hash)).count();
+        let is_end = |count: &usize| match (&self.marked, count) {
+            (None, _) | (_, 0) => true,
+            (Some(marked), &count) => marked.contains(&hashes[count - 1]),
+        };
+        (0..=known).rev().find(is_end).unwrap_or(0) as u32
     }
 
     pub(super) fn share(&mut self, idx: RequestIdx, hashes: &[BlockHash]) {
