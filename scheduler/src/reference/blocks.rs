@@ -33,7 +33,7 @@ impl RefBlocks {
     }
 
     /// Marks the known block of `hash`, or takes the mark back.
-    pub(super) fn mark(&mut self, hash: BlockHash, is_marked: bool) {
+    pub(super) fn set_resumable(&mut self, hash: BlockHash, is_marked: bool) {
         let Some(marked) = &mut self.marked else { return };
         match is_marked {
             true => marked.insert(hash),

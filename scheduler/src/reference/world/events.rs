@@ -70,7 +70,7 @@ impl World {
 
     /// Where requests begin only after marked blocks, marks some of those that are known, and takes
     /// the marks of others back.
-    pub(super) fn mark_blocks(&mut self) {
+    pub(super) fn choose_resumable(&mut self) {
         if !self.reference.config.marked_blocks {
             return;
         }
@@ -78,9 +78,9 @@ impl World {
             if self.rng.below(8) == 0 {
                 let is_marked = self.rng.below(2) == 0;
                 self.fast.set_resumable(block, is_marked);
-                self.reference.blocks.mark(hash, is_marked);
+                self.reference.blocks.set_resumable(hash, is_marked);
             }
         }
-        self.seen.after_marks += self.fast.last_plan().cached_tokens as usize;
+        self.seen.after_marked += self.fast.last_plan().cached_tokens as usize;
     }
 }

@@ -60,7 +60,7 @@ struct Seen {
     /// Hashes by which no block is found any more.
     forgotten: usize,
     /// Tokens found by hash where requests begin only after marked blocks.
-    after_marks: usize,
+    after_marked: usize,
 }
 
 impl World {
@@ -240,7 +240,7 @@ impl World {
         assert_eq!(Plan { decisions, ..self.fast.last_plan().clone() }, self.reference.plan);
         self.check();
         self.check_block_changes();
-        self.mark_blocks();
+        self.choose_resumable();
         self.check_batch(&before);
         self.check_decisions();
         if busy && self.rng.below(8) == 0 {
@@ -307,12 +307,12 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.host_hits += seen.host_hits;
         all.not_copied += seen.not_copied;
         all.forgotten += seen.forgotten;
-        all.after_marks += seen.after_marks;
+        all.after_marked += seen.after_marked;
     }
     // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, .. } = all;
     let Seen { taken_again, waits, cached_tokens, shared, accepted, .. } = all;
-    let Seen { host_hits, not_copied, forgotten, after_marks, .. } = all;
+    let Seen { host_hits, not_copied, forgotten, after_marked, .. } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
@@ -322,6 +322,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(cached_tokens > 100_000 && shared > 10_000, "{cached_tokens} {shared}");
         assert!(accepted > 10_000, "{accepted}");
         assert!(host_hits > 1000 && not_copied > 1000, "{host_hits} {not_copied}");
-        assert!(forgotten > 100_000 && after_marks > 10_000, "{forgotten} {after_marks}");
+        assert!(forgotten > 100_000 && after_marked > 10_000, "{forgotten} {after_marked}");
     }
 }
