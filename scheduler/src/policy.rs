@@ -56,6 +56,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Seconds in the system after which a request precedes those ranked by value, as of the last
+    /// step; `None` without such a bound.
+    fn overdue_after_s(&self) -> Option<f64> {
+        None
+    }
+
     /// Called when a request is admitted. Its index may have belonged to another before.
     fn on_submitted(&mut self, _request: &RequestState) {}
 

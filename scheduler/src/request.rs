@@ -230,16 +230,19 @@ impl RequestState {
         self.countdown.map(|tokens| self.clamp(tokens))
     }
 
-    /// The 90 % quantile of the remaining output tokens, counted down like
-    /// [`RequestState::remaining`], which it is where no accepted prediction has quantiles: before
-    /// the probe's first one.
+    /// The 10 % quantile, the median and the 90 % quantile of the remaining output tokens, counted
+    /// down like [`RequestState::remaining`]; `None` where no accepted prediction has quantiles:
+    /// before the probe's first one.
+    pub fn remaining_quantiles(&self) -> Option<[f32; 3]> {
+        let Prediction { p10, p50, p90, .. } = self.prediction.filter(|of| of.p90 > 0.0)?;
+        let since = (self.generated - self.predicted_age?) as f32;
+        Some([p10, p50, p90].map(|tokens| self.clamp(tokens - since)))
+    }
+
+    /// The last of [`RequestState::remaining_quantiles`], or [`RequestState::remaining`] where there
+    /// are none.
     pub fn remaining_p90(&self) -> Option<f32> {
-        let probed = self.prediction.filter(|prediction| prediction.p90 > 0.0);
-        let p90 = probed.zip(self.predicted_age).map(|(prediction, age)| {
-            let since = self.generated - age;
-            self.clamp(prediction.p90 - since as f32)
-        });
-        p90.or(self.remaining())
+        self.remaining_quantiles().map(|[.., p90]| p90).or(self.remaining())
     }
 
     /// Remaining output tokens within 1 and what `max_tokens` leaves.

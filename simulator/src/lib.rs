@@ -32,7 +32,8 @@
 //!
 //! The files, in the order a request meets them: [`Workload`] ([`Dataset`], [`Noise`]) makes
 //! [`Job`]s, `simulation` gives each to a `worker`, whose steps take the time of a [`StepModel`];
-//! [`SimulationRun`] holds the outcomes. [`replay`] repeats the decisions of a log. [`theory`] is
+//! [`SimulationRun`] holds the outcomes. [`replay`] repeats the decisions of a log.
+//! [`forecast`] estimates the times of live requests. [`theory`] is
 //! apart: TRAIL's policy in an M/G/1 queue.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -41,6 +42,7 @@ pub mod arrivals;
 mod block_interner;
 pub mod confusion;
 mod dataset;
+pub mod forecast;
 mod job;
 mod lower_bound;
 mod noise;

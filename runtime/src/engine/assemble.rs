@@ -17,6 +17,7 @@ use super::device::ComputeDevice;
 use super::in_flight::InFlightStep;
 use super::length_probe::LengthProbe;
 use super::lifecycle::{Lifecycle, LifecycleSizes};
+use super::live_board::{LiveBoard, LiveReporter};
 use super::model_pace::prefill_pace;
 use super::observer::Observing;
 use super::pool_contents::PoolContents;
@@ -114,6 +115,7 @@ impl EngineConfig {
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let mask_workers = MaskWorkers::new(max_requests);
+        let live_board = LiveBoard::new(max_requests);
         let bytes = self.queue.max_bytes;
         let (queue, inbox) = SubmitQueue::new(QueueLimits { requests: max_requests as u32, bytes });
         let step_loop = StepLoop {
@@ -143,6 +145,7 @@ impl EngineConfig {
             observer: Observing(self.observer.take()),
             turns: self.cpu_share.map(|share| share.turns.join(share.weight)),
             counters: self.counters.clone(),
+            live: LiveReporter::new(live_board.clone()),
             step: 0,
             backend: built.backend,
         };
@@ -158,6 +161,7 @@ impl EngineConfig {
             queue,
             mask_workers,
             counters: self.counters,
+            live_board,
             clock,
             next_id: AtomicU64::new(0),
             thread: None,

@@ -23,6 +23,7 @@ mod handle;
 mod in_flight;
 mod length_probe;
 mod lifecycle;
+mod live_board;
 mod model_pace;
 mod observer;
 mod pool_contents;
@@ -65,6 +66,7 @@ pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};
 pub use handle::RequestHandle;
 pub use length_probe::{LengthProbe, Smoothed};
+pub use live_board::{LiveBoard, LiveSnapshot};
 pub use observer::{CollectedStep, LoopPhase, StepObserver};
 pub use prediction_watch::PredictionWindow;
 pub use request::{Notify, Request};
@@ -116,6 +118,7 @@ pub struct Engine {
     queue: Arc<SubmitQueue>,
     mask_workers: Arc<MaskWorkers>,
     counters: Arc<Counters>,
+    live_board: Arc<LiveBoard>,
     clock: Arc<dyn Clock>,
     next_id: AtomicU64,
     thread: Option<JoinHandle<()>>,
@@ -230,6 +233,11 @@ impl Engine {
     /// The counters, for a later engine of the same model.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// The board on which the engine leaves snapshots of its requests.
+    pub fn live_board(&self) -> &LiveBoard {
+        &self.live_board
     }
 
     /// The cause of a breakdown, after which every request ends with [`FinishReason::Failed`].

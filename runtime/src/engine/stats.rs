@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use trail_scheduler::{PrefillPace, Scheduler};
+use trail_scheduler::{Plan, PrefillPace, Scheduler};
 
 use super::prediction_watch::PredictionWindow;
 
@@ -81,6 +81,17 @@ impl Counters {
     pub(super) fn count_slack(&self, slack_us: u32) {
         let bucket = SLACK_BOUNDS_US.iter().rposition(|&bound| slack_us >= bound).unwrap_or(0);
         add(&self.slack_us[bucket], 1);
+    }
+
+    /// Counts the changes of places that a plan makes.
+    pub(super) fn count_plan(&self, plan: &Plan) {
+        add(&self.empty_plans, u64::from(plan.rows.is_empty()));
+        add(&self.preemptions, plan.preempted.len() as u64);
+        add(&self.evictions, plan.evicted.len() as u64);
+        add(&self.swaps_out, plan.swap_out.len() as u64);
+        add(&self.swaps_in, plan.swap_in.len() as u64);
+        add(&self.recomputed_tokens, u64::from(plan.recomputed_tokens));
+        add(&self.cached_tokens, u64::from(plan.prompt_hits));
     }
 
     /// Counts a step of `rows` tokens that took `elapsed_ns`.

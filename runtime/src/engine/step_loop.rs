@@ -26,6 +26,7 @@ use super::clock::Clock;
 use super::event::FinishReason;
 use super::in_flight::InFlightStep;
 use super::lifecycle::Lifecycle;
+use super::live_board::LiveReporter;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
 use super::pool_contents::PoolContents;
@@ -79,6 +80,7 @@ pub(super) struct StepLoop {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) observer: Observing,
     pub(super) counters: Arc<Counters>,
+    pub(super) live: LiveReporter,
     /// `None` where no other engine computes on the same threads.
     pub(super) turns: Option<TurnTaker>,
     /// Number of the last launched step.
@@ -249,13 +251,8 @@ impl StepLoop {
             }
             self.recurrent.assign(row, drafts, (scheduler, lifecycle), batch);
         }
-        add(&counters.empty_plans, u64::from(plan.rows.is_empty()));
-        add(&counters.preemptions, plan.preempted.len() as u64);
-        add(&counters.evictions, plan.evicted.len() as u64);
-        add(&counters.swaps_out, plan.swap_out.len() as u64);
-        add(&counters.swaps_in, plan.swap_in.len() as u64);
-        add(&counters.recomputed_tokens, u64::from(plan.recomputed_tokens));
-        add(&counters.cached_tokens, u64::from(plan.prompt_hits));
+        self.live.record(plan);
+        counters.count_plan(plan);
         add(&counters.braked_steps, u64::from(scheduler.is_braked()));
         counters.set_load(scheduler, lifecycle.queue().live());
         self.recurrent.unmark(scheduler);
@@ -372,6 +369,7 @@ impl StepLoop {
         // First, as the log's reader takes the tokens of a step before the ends that they bring.
         self.count_step(step, now_ns);
         self.lifecycle.finish_ended(&mut self.scheduler, &mut self.swaps);
+        self.live.report(&self.scheduler, step, self.clock.now_s(), &self.prefill_pace);
         self.observer.end(LoopPhase::Send, step, begin);
         if let Some(observer) = &mut self.observer.0 {
             let work = self.in_flight[index].work;
@@ -385,8 +383,11 @@ impl StepLoop {
         let InFlightStep { rows, prefill, begin_ns, .. } = self.in_flight[(step % 2) as usize];
         let elapsed_ns = now_ns.saturating_sub(begin_ns);
         self.step_times.record(rows, elapsed_ns);
-        if let Some(speculation) = self.speculation.as_mut().filter(|_| prefill.is_empty()) {
-            speculation.record(rows, elapsed_ns);
+        if prefill.is_empty() {
+            self.live.record_step(rows, elapsed_ns);
+            if let Some(speculation) = &mut self.speculation {
+                speculation.record(rows, elapsed_ns);
+            }
         }
         self.prefill_pace.record(prefill, elapsed_ns);
         self.counters.set_pace(&self.prefill_pace);

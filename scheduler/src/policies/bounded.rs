@@ -104,6 +104,10 @@ impl<P: Expects> Policy for Bounded<P> {
         overdue.or_else(|| self.policy.next_changed())
     }
 
+    fn overdue_after_s(&self) -> Option<f64> {
+        self.tail_bound.as_ref().and_then(TailBound::after_s)
+    }
+
     fn on_submitted(&mut self, request: &RequestState) {
         self.policy.on_submitted(request);
         let work = self.work(request);

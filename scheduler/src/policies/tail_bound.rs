@@ -135,11 +135,16 @@ impl TailBound {
         self.candidates = self.live;
     }
 
+    /// Seconds in the system after which a request is overdue; `None` before a batch was full.
+    pub(super) fn after_s(&self) -> Option<f64> {
+        (self.longest_s > 0.0).then_some(self.share * self.longest_s)
+    }
+
     /// The next request that has become overdue.
     pub(super) fn next_overdue(&mut self) -> Option<RequestIdx> {
         let idx = self.arrivals.front()?;
         let Entry { arrival_s, seq, .. } = self.entries[idx.index()];
-        if self.longest_s <= 0.0 || self.now_s - arrival_s <= self.share * self.longest_s {
+        if self.after_s().is_none_or(|after_s| self.now_s - arrival_s <= after_s) {
             return None;
         }
         self.arrivals.remove(idx);
