@@ -142,6 +142,18 @@ fn coverage(run: &Run) -> [Counts; AGES.len()] {
     counts
 }
 
+/// Coverage of the estimates on arrival.
+fn coverage_on_arrival(run: &Run) -> Counts {
+    let mut counts = Counts::default();
+    let given = run.times.iter().zip(&run.on_arrival).skip(run.times.len() / 8);
+    for (times, (arrival_s, estimate)) in
+        given.filter_map(|(of, given)| Some((of, given.as_ref()?)))
+    {
+        counts.add(estimate.last, times.last_s - arrival_s);
+    }
+    counts
+}
+
 #[test]
 fn intervals_hold_as_often_as_they_say() {
     let (requests, cost) = recorded();
@@ -156,7 +168,8 @@ fn intervals_hold_as_often_as_they_say() {
             let run = replay(&requests, &arrivals, policy.parse().expect("a policy"), sizes);
             let counts = coverage(&run);
             let shares = counts.map(|counts| counts.share());
-            println!("{policy} at load {load}: {shares:.2?}");
+            let arrivals = coverage_on_arrival(&run);
+            println!("{policy} at load {load}: {shares:.2?}, on arrival {:.2}", arrivals.share());
             let sum = |of: fn(&Counts) -> u32| counts.iter().map(of).sum();
             let all = Counts { held: sum(|of| of.held), all: sum(|of| of.all) };
             assert!((0.74..0.86).contains(&all.share()), "{policy} {load}: {all:?}");

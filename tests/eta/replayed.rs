@@ -8,7 +8,7 @@ use trail_scheduler::{
     LiveRequest, NewRequest, Prediction, RequestId, RequestIdx, Scheduler, SchedulerConfig,
     StepCost, StepLine, StepWork,
 };
-use trail_simulator::forecast::{Answer, Forecast, Forecaster, Queue};
+use trail_simulator::forecast::{Answer, ArrivalForecast, Forecast, Forecaster, Queue};
 
 /// A request as the engine ran it.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub(crate) struct Sizes {
 pub(crate) struct Run {
     pub(crate) times: Vec<Times>,
     pub(crate) given: Vec<Vec<Given>>,
+    /// Arrivals, seconds, and what was estimated then.
+    pub(crate) on_arrival: Vec<Option<(f64, ArrivalForecast)>>,
 }
 
 struct Replay<'a> {
@@ -84,6 +86,7 @@ pub(crate) fn replay(
         run: Run {
             times: vec![Times::default(); requests.len()],
             given: vec![Vec::new(); requests.len()],
+            on_arrival: vec![None; requests.len()],
         },
     };
     let (mut next, mut estimate_s) = (0, 0.0);
@@ -122,7 +125,11 @@ impl Replay<'_> {
         };
         let idx = self.scheduler.submit(request).expect("it fits");
         self.at.insert(idx, at);
-        self.forecaster.arrived(arrival_s);
+        let arrivals = self.forecaster.arrivals(&self.queue);
+        let max_tokens = request.max_tokens;
+        let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial);
+        self.forecaster.arrived(at as u64, arrival_s, Some(&estimate));
+        self.run.on_arrival[at] = Some((arrival_s, estimate));
     }
 
     fn step(&mut self) {

@@ -30,11 +30,14 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// The same of each end.
+    pub(super) fn map(self, of: impl Fn(f64) -> f64) -> Interval {
+        Interval { low: of(self.low), median: of(self.median), high: of(self.high) }
+    }
+
     /// The same, `elapsed_s` later.
     pub fn after(self, elapsed_s: f64) -> Interval {
-        let [low, median, high] =
-            [self.low, self.median, self.high].map(|at| (at - elapsed_s).max(0.0));
-        Interval { low, median, high }
+        self.map(|at| (at - elapsed_s).max(0.0))
     }
 
     /// True if `seconds` is within.

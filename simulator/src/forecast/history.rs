@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use trail_platform::rng::Rng;
 
+use super::calibration::Interval;
+
 /// Answers and arrivals that are remembered.
 const REMEMBERED: usize = 256;
 
@@ -80,6 +82,22 @@ impl History {
     pub(super) fn draw(&self, rng: &mut Rng) -> Option<Answer> {
         let len = self.answers.len() as u64;
         (len > 0).then(|| self.answers[rng.below(len) as usize])
+    }
+
+    /// Quantiles of the length over the predicted one, and of the length.
+    pub(super) fn lengths(&self) -> [Interval; 2] {
+        let lengths = || self.answers.iter().map(|of| (f64::from(of.length), of.predicted));
+        let ratio = |(length, predicted): (f64, Option<f32>)| {
+            predicted.map(|tokens| length / f64::from(tokens).max(1.0))
+        };
+        let of = |mut values: Vec<f64>, unknown: f64| match values.is_empty() {
+            true => Interval { low: 0.3 * unknown, median: unknown, high: 2.3 * unknown },
+            false => Interval::of(&mut values),
+        };
+        [
+            of(lengths().filter_map(ratio).collect(), 1.0),
+            of(lengths().map(|(length, _)| length).collect(), UNKNOWN_TOKENS),
+        ]
     }
 
     /// Draws the length of an answer of more than `age` tokens; `expected`: as predicted on its

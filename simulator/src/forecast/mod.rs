@@ -7,6 +7,7 @@
 //! steps, as a second of queue is a hundred steps or more: a sample of 500 requests takes less than
 //! a millisecond.
 
+mod arrival;
 mod calibration;
 mod history;
 mod queue;
@@ -18,6 +19,7 @@ use std::collections::VecDeque;
 use trail_platform::rng::Rng;
 use trail_scheduler::{LiveRequest, Phase};
 
+pub use arrival::{ArrivalForecast, ArrivalForecaster};
 pub use calibration::Interval;
 pub use history::Answer;
 pub use queue::{Queue, QueueOrder};
@@ -34,7 +36,12 @@ const WINDOW: usize = 256;
 
 /// Classes of requests whose estimates are corrected alike: by their age, and without a place in
 /// the batch.
-const CLASSES: usize = 7;
+const CLASSES: usize = 8;
+
+/// The classes without a place: of arrivals, of those that began, and of those that did not.
+const ARRIVAL: usize = CLASSES - 1;
+const BEGUN: usize = CLASSES - 2;
+const NEW: usize = CLASSES - 3;
 
 /// Bounds of the ages of those with a place, tokens.
 const AGES: [u32; 4] = [1, 16, 64, 256];
@@ -67,7 +74,8 @@ struct Pending {
 /// The estimates of a live request that will be compared with what comes.
 #[derive(Clone, Debug, Default)]
 struct Watched {
-    first: Option<Pending>,
+    /// Of the first token: on arrival, and of the first sample.
+    first: Vec<Pending>,
     /// By class: one that was chosen, and the first.
     last: Vec<Pending>,
 }
@@ -99,18 +107,30 @@ impl Forecaster {
         }
     }
 
-    /// Records the arrival of a request.
-    pub fn arrived(&mut self, at_s: f64) {
+    /// Records the arrival of request `id`, and what was estimated then, if it was.
+    pub fn arrived(&mut self, id: u64, at_s: f64, estimate: Option<&ArrivalForecast>) {
         self.history.arrived(at_s);
+        let Some(estimate) = estimate else { return };
+        let pending = |raw, corrected| Pending {
+            id,
+            class: ARRIVAL,
+            made_s: at_s,
+            raw,
+            corrected,
+            is_open: true,
+            chosen_from: 0,
+        };
+        let watched = self.watched.entry(id).or_default();
+        watched.first.push(pending(estimate.raw[0], estimate.first));
+        watched.last.push(pending(estimate.raw[1], estimate.last));
     }
 
     /// Records the first token of request `id`.
     pub fn began(&mut self, id: u64, at_s: f64) {
-        let Some(first) = self.watched.get_mut(&id).and_then(|of| of.first.as_mut()) else {
-            return;
-        };
-        let pending = std::mem::replace(first, Pending { is_open: false, ..*first });
-        self.record(pending, true, at_s - pending.made_s);
+        let Some(watched) = self.watched.get_mut(&id) else { return };
+        let open = watched.first.clone();
+        watched.first.iter_mut().for_each(|of| of.is_open = false);
+        open.into_iter().for_each(|of| self.record(of, true, at_s - of.made_s));
     }
 
     /// Records the last token of request `id`; `answer` is `None` for one that was cut off.
@@ -133,7 +153,7 @@ impl Forecaster {
     /// Estimates for all requests of `queue`, in its order.
     pub fn estimate(&mut self, queue: &Queue) -> &[Forecast] {
         self.count_late(queue.now_s);
-        let raw = self.samples(queue, SAMPLES);
+        let raw = self.samples(queue);
         self.forecasts.clear();
         for (request, raw) in queue.requests.iter().zip(raw) {
             let forecast = self.correct(request, raw);
@@ -176,20 +196,17 @@ impl Forecaster {
         self.held.push_back(corrected.contains(seconds));
     }
 
-    /// The estimate for a request that would arrive now: at its place among those of `queue`.
-    pub fn arrival(&mut self, queue: &Queue, request: LiveRequest) -> Forecast {
-        let mut queue = queue.clone();
-        let at = queue.requests.partition_point(|other| other.key <= request.key);
-        queue.requests.insert(at, request);
-        let raw = self.samples(&queue, SAMPLES / 2)[at];
-        self.correct(&request, raw)
+    /// What estimates the times of arrivals, as of the last queue.
+    pub fn arrivals(&self, queue: &Queue) -> ArrivalForecaster {
+        let corrections = [self.first[ARRIVAL], self.last[ARRIVAL]];
+        ArrivalForecaster::new(queue, &self.forecasts, &self.history, corrections)
     }
 
     /// The quantiles of the samples of each request's first and last token.
-    fn samples(&mut self, queue: &Queue, count: usize) -> Vec<[Interval; 2]> {
+    fn samples(&mut self, queue: &Queue) -> Vec<[Interval; 2]> {
         let samples: Vec<_> =
-            (0..count).map(|_| Sample::draw(queue, &self.history, &mut self.rng)).collect();
-        let mut times = vec![0.0; count];
+            (0..SAMPLES).map(|_| Sample::draw(queue, &self.history, &mut self.rng)).collect();
+        let mut times = [0.0; SAMPLES];
         let mut quantiles = |at: usize, which: usize| {
             times.iter_mut().zip(&samples).for_each(|(to, sample)| *to = sample[at][which]);
             Interval::of(&mut times)
@@ -226,8 +243,10 @@ impl Forecaster {
             is_open: true,
             chosen_from,
         };
-        if let Some(corrected) = forecast.first {
-            watched.first.get_or_insert(pending(first, corrected, 0));
+        if let Some(corrected) = forecast.first
+            && watched.first.iter().all(|of| of.class == ARRIVAL)
+        {
+            watched.first.push(pending(first, corrected, 0));
         }
         let of_class = |of: &&mut Pending| of.class == class && of.chosen_from > 0;
         match watched.last.iter_mut().find(of_class) {
@@ -247,7 +266,7 @@ impl Forecaster {
 fn class(request: &LiveRequest) -> usize {
     match request.phase {
         Phase::Running => AGES.partition_point(|&age| age <= request.generated),
-        _ if request.started => CLASSES - 1,
-        _ => CLASSES - 2,
+        _ if request.started => BEGUN,
+        _ => NEW,
     }
 }

@@ -1,0 +1,138 @@
+//! The times of a request that would arrive now, by the estimates of those before it.
+//!
+//! A look at the order instead of a sample of its own, as each arrival asks: it is served after the
+//! request ranked before it, or when the next place comes free.
+
+use trail_scheduler::policies::UNKNOWN_LENGTH_TOKENS;
+use trail_scheduler::{LiveRequest, Phase, StepPace};
+
+use super::Forecast;
+use super::calibration::{Calibration, Interval};
+use super::history::History;
+use super::queue::{Queue, QueueOrder};
+
+/// What an arrival meets.
+#[derive(Clone, Debug, Default)]
+pub struct ArrivalForecaster {
+    /// False where the order is that of arrival.
+    by_length: bool,
+    /// Rank of those that wait, and seconds to their next token, in the order.
+    waiting: Vec<(f64, Interval)>,
+    /// Seconds to the next free place; zero where there is one.
+    place: Interval,
+    /// The longest predicted remaining length in the batch whose place a shorter one takes.
+    longest: f64,
+    pace: StepPace,
+    rows: usize,
+    /// Quantiles of the length over the predicted one, and of the length.
+    ratios: Interval,
+    lengths: Interval,
+    first: Calibration,
+    last: Calibration,
+}
+
+/// The estimate for an arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ArrivalForecast {
+    /// Number of requests that wait before it.
+    pub place: usize,
+    /// Seconds to its first token.
+    pub first: Interval,
+    /// Seconds to its last token.
+    pub last: Interval,
+    /// The same two before they were corrected.
+    pub(super) raw: [Interval; 2],
+}
+
+impl ArrivalForecaster {
+    pub(super) fn new(
+        queue: &Queue,
+        forecasts: &[Forecast],
+        history: &History,
+        [first, last]: [Calibration; 2],
+    ) -> ArrivalForecaster {
+        let rows = queue.requests.iter().filter(|of| of.phase == Phase::Running).count();
+        let both = || queue.requests.iter().zip(forecasts);
+        let running = || both().filter(|(request, _)| request.phase == Phase::Running);
+        let step_s = queue.pace.step_s(rows.max(1));
+        let rank = |request: &LiveRequest| match request.key.class() {
+            trail_scheduler::Key::OPEN => request.remaining.map_or(UNKNOWN, f64::from),
+            _ => f64::NEG_INFINITY,
+        };
+        let until = |request: &LiveRequest, forecast: &Forecast| {
+            let left = f64::from(request.remaining.unwrap_or(0.0));
+            forecast.first.unwrap_or(forecast.last.after(left * step_s))
+        };
+        let waiting = both().filter(|(request, _)| request.phase != Phase::Running);
+        let ends = running().map(|(_, forecast)| forecast.last);
+        let soonest = ends.min_by(|a, b| a.median.total_cmp(&b.median));
+        let lengths = running().filter(|(of, _)| of.preemptable).map(|(of, _)| rank(of));
+        let preempts = queue.order == QueueOrder::Length { preempts: true };
+        let [ratios, lengths_known] = history.lengths();
+        ArrivalForecaster {
+            by_length: queue.order != QueueOrder::Arrival,
+            waiting: waiting.map(|(request, of)| (rank(request), until(request, of))).collect(),
+            place: match rows < queue.max_running {
+                true => Interval::default(),
+                false => soonest.unwrap_or_default(),
+            },
+            longest: lengths.fold(0.0, |a: f64, b| if preempts { a.max(b) } else { a }),
+            pace: queue.pace,
+            rows,
+            ratios,
+            lengths: lengths_known,
+            first,
+            last,
+        }
+    }
+
+    /// The estimate for a request of `prompt_tokens` to compute, with the output length that a
+    /// predictor expects, and at most `max_tokens`.
+    pub fn estimate(
+        &self,
+        prompt_tokens: u32,
+        max_tokens: u32,
+        predicted: Option<f32>,
+    ) -> ArrivalForecast {
+        let predicted = predicted.map(f64::from);
+        let place = match self.by_length {
+            true => {
+                let rank = predicted.unwrap_or(UNKNOWN);
+                self.waiting.partition_point(|&(of, _)| of <= rank)
+            }
+            false => self.waiting.len(),
+        };
+        let at_once = predicted.is_some_and(|of| of < self.longest);
+        let wait = match place.checked_sub(1) {
+            Some(before) => self.waiting[before].1,
+            None if at_once => Interval::default(),
+            None => self.place,
+        };
+        let step_s = self.pace.step_s(self.rows + 1);
+        let begin_s = self.pace.prefill_token_s * f64::from(prompt_tokens) + step_s;
+        let length = match predicted {
+            Some(tokens) => self.ratios.map(|ratio| ratio * tokens),
+            None => self.lengths,
+        };
+        let length = length.map(|tokens| tokens.clamp(1.0, f64::from(max_tokens.max(1))));
+        let first = wait.map(|at| at + begin_s);
+        let decode = length.map(|tokens| (tokens - 1.0) * step_s);
+        let last = Interval {
+            low: first.low + decode.low,
+            median: first.median + decode.median,
+            high: first.high + decode.high,
+        };
+        let (corrected_first, corrected_last) =
+            (self.first.correct(first), self.last.correct(last));
+        ArrivalForecast { place, first: corrected_first, last: corrected_last, raw: [first, last] }
+    }
+
+    /// Seconds until the first of those that wait would be served, or the next place is free: after
+    /// which a refused request may try again.
+    pub fn next_place_s(&self) -> f64 {
+        self.waiting.first().map_or(self.place, |of| of.1).median
+    }
+}
+
+/// Rank of a request without a prediction.
+const UNKNOWN: f64 = UNKNOWN_LENGTH_TOKENS as f64;
