@@ -143,6 +143,29 @@ impl Scheduler {
         }
     }
 
+    /// Ranks by another policy from the next plan on, as if all live requests had just moved here:
+    /// what the policy before knew of them is lost. Allocates.
+    pub fn set_policy(&mut self, mut policy: Box<dyn Policy>) {
+        let max_requests = self.config.max_requests;
+        policy.reserve(max_requests);
+        let all = (0..max_requests).map(RequestIdx);
+        let is_live = |&idx: &RequestIdx| {
+            let request = &self.requests[idx];
+            request.phase != Phase::Free && !request.ended
+        };
+        let mut live: Vec<RequestIdx> = all.filter(is_live).collect();
+        live.sort_unstable_by_key(|&idx| self.requests[idx].seq);
+        live.iter().for_each(|&idx| policy.on_submitted(&self.requests[idx]));
+        for row in &self.plan.rows {
+            let request = &self.requests[row.idx];
+            if request.phase == Phase::Running && !request.ended {
+                policy.on_scheduled(request, *row);
+            }
+        }
+        self.policy = policy;
+        live.into_iter().for_each(|idx| self.rekey(idx));
+    }
+
     /// False after [`Scheduler::trust_predictions`] with `false`.
     pub fn trusts_predictions(&self) -> bool {
         self.trusts_predictions

@@ -18,6 +18,11 @@ pub struct StepPace {
 }
 
 impl StepPace {
+    /// False before the first step.
+    pub fn is_known(&self) -> bool {
+        self.fixed_s + self.row_s > 0.0
+    }
+
     /// Seconds of a step of `rows` rows without prefill.
     pub fn step_s(&self, rows: usize) -> f64 {
         self.fixed_s + self.row_s * rows as f64

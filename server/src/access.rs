@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::extract::Request;
+use tokio::sync::watch;
 use trail_cli::notice;
 
 use crate::api_keys::ApiKey;
@@ -25,6 +26,8 @@ pub(crate) struct Access {
     status: AtomicU16,
     tokens: AtomicU64,
     failure: OnceLock<&'static str>,
+    /// True once somebody has cancelled the request.
+    cancelled: watch::Sender<bool>,
 }
 
 impl Access {
@@ -38,6 +41,7 @@ impl Access {
             status: AtomicU16::new(0),
             tokens: AtomicU64::new(0),
             failure: OnceLock::new(),
+            cancelled: watch::Sender::new(false),
         }
     }
 
@@ -83,6 +87,17 @@ impl Access {
         if let Some(key) = self.key() {
             key.rate.use_tokens(tokens);
         }
+    }
+
+    /// Cancels the request: its answers end with an error.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Waits until the request is cancelled.
+    pub(crate) async fn cancelled(&self) {
+        // Fails without a sender alone, which `self` has.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
     /// Notes the reason for which the request fails. All its answers that are dropped from now on

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use trail_runtime::engine::{Event, FinishReason, Request, RequestHandle, SubmitError};
 use trail_runtime::text::StopMatcher;
+use trail_simulator::forecast::ArrivalForecast;
 
 use crate::access::Access;
 use crate::answer_parts::{AnswerParser, AnswerParts};
@@ -15,16 +16,21 @@ use crate::delta::Delta;
 use crate::echo::Echo;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
+use crate::live::{LiveAnswer, Owner};
 use crate::logprobs::{Scored, Scorer};
 use crate::model_entry::ModelUse;
 use crate::prompt_scores::{PromptReport, PromptScores};
 use crate::request_metrics::{RequestSize, Watch};
 use crate::state::ServerState;
+use crate::time_limits::TimeLimits;
 use trail_cli::{Detokenizer, TextOptions};
 
 /// Upper bound of a wait for the engine's wake-up. A live engine always wakes the task; an engine
 /// whose thread has died cannot, so the events are polled after this time.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The same where an answer has a time limit, which is compared with its estimate.
+const LIMIT_POLL: Duration = Duration::from_millis(50);
 
 /// Finish reason of an answer with calls of tools.
 pub(crate) const TOOL_CALLS: &str = "tool_calls";
@@ -49,10 +55,21 @@ pub(crate) struct ChoiceOptions {
     pub answers: usize,
     /// Stop strings.
     pub stops: StopMatcher,
+    /// Times by which the client wants the answer.
+    pub limits: TimeLimits,
+    /// Requests what is expected of the rest, in each part.
+    pub progress: bool,
     /// Parts of the answer beside content.
     pub parts: AnswerParts,
     /// Text beside that of ordinary tokens.
     pub text: TextOptions,
+}
+
+/// The reason for which an answer does not begin.
+pub(crate) enum Refused {
+    ByEngine(SubmitError),
+    /// Its time limits would be missed.
+    ByTime(ApiError),
 }
 
 /// One answer in progress. Dropping it, as when the client disconnects, cancels the request.
@@ -73,6 +90,11 @@ pub(crate) struct Choice {
     /// An echo with log-probabilities: the token that ends the answer has one as well.
     scores_end: bool,
     watch: Watch,
+    live: LiveAnswer,
+    /// Made on arrival.
+    estimate: Option<ArrivalForecast>,
+    limits: TimeLimits,
+    progress: bool,
     access: Arc<Access>,
     phase: PhaseWatch,
     /// Characters of the answer's text so far, all parts together.
@@ -80,7 +102,7 @@ pub(crate) struct Choice {
     /// Text not yet reported.
     pending: Delta,
     /// Keeps the model loaded.
-    _model: ModelUse,
+    model: ModelUse,
 }
 
 impl Choice {
@@ -91,8 +113,9 @@ impl Choice {
         access: &Arc<Access>,
         options: ChoiceOptions,
         mut request: Request,
-    ) -> Result<Self, SubmitError> {
+    ) -> Result<Self, Refused> {
         let ChoiceOptions { index, is_first, echo, echo_top, prompt_logprobs, .. } = options;
+        let ChoiceOptions { limits, progress, .. } = options;
         let ChoiceOptions { logprobs, token_ids, answers, stops, parts, text, .. } = options;
         let prompt_ids = token_ids.then(|| request.prompt.clone());
         let wake = Arc::new(Notify::new());
@@ -110,17 +133,29 @@ impl Choice {
         let scores = PromptScores::new(model.tokenizer.clone(), ids.to_vec());
         let watch = model.entry().metrics.watch(access.clone(), size);
         let handle = match model.engine.submit(request) {
-            Ok(handle) => Some(handle),
+            Ok(handle) => handle,
             Err(refusal) => {
                 watch.dismiss();
-                return Err(refusal);
+                return Err(Refused::ByEngine(refusal));
             }
         };
+        let arrivals = model.live.frame().arrivals.clone();
+        let prompt_tokens = size.prompt_tokens as u32;
+        let estimate =
+            arrivals.estimate(prompt_tokens, size.max_tokens, handle.initial_prediction());
+        if let Some(estimate) = &estimate
+            && let Err(error) = limits.check(estimate, arrivals.next_place_s())
+        {
+            watch.dismiss();
+            return Err(Refused::ByTime(error));
+        }
+        let owner = Owner::new(access, index);
+        let live = model.live.enter(&handle, owner, prompt_tokens, estimate);
         let mut choice = Choice {
             index,
             is_first,
             tokens: 0,
-            handle,
+            handle: Some(handle),
             wake,
             answer,
             parser: parts.parser(),
@@ -128,6 +163,10 @@ impl Choice {
             prompt: Some(PromptReport { echo, echo_top, top: prompt_logprobs, scores }),
             scores_end: echo_top.is_some(),
             watch,
+            live,
+            estimate,
+            limits,
+            progress,
             access: access.clone(),
             phase: state.lifecycle.watch(),
             sent_chars: 0,
@@ -139,7 +178,7 @@ impl Choice {
                 prompt_ids,
                 ..Delta::default()
             },
-            _model: model.clone(),
+            model: model.clone(),
         };
         choice.report_prompt();
         Ok(choice)
@@ -148,6 +187,11 @@ impl Choice {
     /// The first prediction of the answer's length, tokens, while the answer is in progress.
     pub(crate) fn initial_prediction(&self) -> Option<f32> {
         self.handle.as_ref()?.initial_prediction()
+    }
+
+    /// The estimate made on arrival, while nothing was sent.
+    pub(crate) fn estimate(&self) -> Option<ArrivalForecast> {
+        self.estimate.filter(|_| self.tokens == 0)
     }
 
     /// Waits for the whole answer.
@@ -176,13 +220,36 @@ impl Choice {
             if self.pending.has_news() {
                 return Ok(self.take_pending());
             }
+            self.check_limits()?;
+            let wake_timeout = if self.limits.is_any() { LIMIT_POLL } else { WAKE_TIMEOUT };
             // `Notify` stores the permit of a wake-up before this wait: none is lost.
             tokio::select! {
-                _ = timeout(WAKE_TIMEOUT, self.wake.notified()) => {}
+                _ = timeout(wake_timeout, self.wake.notified()) => {}
+                () = self.access.cancelled() => {
+                    self.access.fail(FinishReason::Cancelled.name());
+                    return Err(ApiError::cancelled());
+                }
                 () = self.phase.reached(Phase::Cut) => {
                     self.access.fail(FinishReason::Shutdown.name());
                     return Err(ApiError::cut());
                 }
+            }
+        }
+    }
+
+    /// Gives the answer up once it cannot meet a time limit.
+    fn check_limits(&self) -> Result<(), ApiError> {
+        if !self.limits.is_any() {
+            return Ok(());
+        }
+        let times = self.live.row().map(|(row, elapsed_s)| row.times(elapsed_s));
+        let (first, last) = times.unwrap_or_default();
+        let first = (self.tokens == 0).then_some(first);
+        match self.limits.missed(self.access.arrival, first, last) {
+            None => Ok(()),
+            Some(error) => {
+                self.access.fail("deadline");
+                Err(error)
             }
         }
     }
@@ -197,6 +264,7 @@ impl Choice {
             ..Delta::default()
         };
         let mut delta = std::mem::replace(&mut self.pending, rest);
+        delta.progress = self.progress.then(|| self.live.progress(self.tokens));
         let (sent, ended) = (self.sent_chars, delta.finish == Some(FinishReason::Length.name()));
         if let Some(scored) = &mut delta.scored {
             let is_sent = |token: &Scored| ended || token.is_end || token.offset < sent;
@@ -243,6 +311,9 @@ impl Choice {
         if let Some(handle) = self.handle.as_ref().filter(|_| self.is_first && self.tokens == 0) {
             self.pending.cached_tokens = handle.cached_tokens();
         }
+        if self.tokens == 0 {
+            self.live.begin();
+        }
         self.pending.tokens += 1;
         self.tokens += 1;
         if let Some(ids) = &mut self.pending.token_ids {
@@ -286,7 +357,7 @@ impl Choice {
                     let handle = self.handle.as_ref();
                     ApiError::constraint(handle.and_then(RequestHandle::constraint_fault))
                 }
-                FinishReason::Overloaded => ApiError::overloaded(),
+                FinishReason::Overloaded => ApiError::overloaded().after(self.model.next_place_s()),
                 _ => ApiError::interrupted(),
             });
         }
@@ -311,6 +382,7 @@ impl Choice {
         }
         self.pending.finish = Some(finish);
         self.pending.stop = self.answer.stop().map(str::to_owned);
+        self.live.end(self.tokens);
         self.watch.end(reason.name());
     }
 }

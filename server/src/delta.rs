@@ -1,6 +1,7 @@
 //! A part of an answer, as it is reported.
 
 use crate::answer_parts::CallPiece;
+use crate::live::Progress;
 use crate::logprobs::{CompletionLogprobs, Scored};
 use crate::prompt_scores::PromptLogprobs;
 
@@ -37,6 +38,8 @@ pub(crate) struct Delta {
     pub token_ids: Option<Vec<u32>>,
     /// In the first delta: ids of the prompt, if requested.
     pub prompt_ids: Option<Vec<u32>>,
+    /// What is expected of the rest, if requested.
+    pub progress: Option<Progress>,
     /// Finish reason, in the last delta.
     pub finish: Option<&'static str>,
     /// In the last delta: the stop string that ended the answer.

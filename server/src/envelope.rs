@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::delta::Delta;
+use crate::live::Progress;
 use crate::prompt_scores::PromptLogprobs;
 
 /// A response, or a chunk of a streamed one.
@@ -24,6 +25,9 @@ pub(crate) struct Envelope<'a, C> {
     /// Report of the prompt that all choices have.
     #[serde(flatten)]
     pub prompt: SharedPrompt,
+    /// What is expected of the rest of the chunk's answer, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trail: Option<Progress>,
     /// Token counts, where the endpoint reports them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

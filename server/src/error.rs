@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trail_runtime::engine::{ConstraintFault, Fault, NonFiniteLogits, SubmitError};
 use trail_scheduler::Refusal;
+use trail_simulator::forecast::Interval;
 use utoipa::ToSchema;
 
 use crate::rate_limit::Exceeded;
@@ -237,6 +238,49 @@ impl ApiError {
     pub(crate) fn cut() -> Self {
         let message = "the server shut down before the answer was complete: try another one";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+    }
+
+    /// 409: somebody cancelled the request by its id.
+    pub(crate) fn cancelled() -> Self {
+        let error = ApiError::invalid("the request was cancelled by DELETE /v1/requests");
+        ApiError { status: StatusCode::CONFLICT, code: Some("request_cancelled"), ..error }
+    }
+
+    /// 404: no live request of the caller's has this id.
+    pub(crate) fn no_such_request(id: &str) -> Self {
+        let error = ApiError::invalid(format!("there is no live request '{id}' of yours"));
+        ApiError { status: StatusCode::NOT_FOUND, code: Some("request_not_found"), ..error }
+    }
+
+    /// 429: the time limit in `field` of `what` would be missed. `retry_s`: the queue's estimate.
+    pub(crate) fn not_in_time(
+        (field, what): (&str, &str),
+        limit: Duration,
+        time: Interval,
+        retry_s: f64,
+    ) -> Self {
+        let ms = |seconds: f64| (seconds * 1e3).ceil();
+        let message = format!(
+            "{what} is expected after {:.0} ms, with 90 % within {:.0} ms, and '{field}' is {}: \
+             allow more time, or try again later",
+            ms(time.median),
+            ms(time.high),
+            limit.as_millis()
+        );
+        let error = ApiError::too_many(message).after(retry_s);
+        ApiError { code: Some("deadline_unreachable"), param: Some(field.to_owned()), ..error }
+    }
+
+    /// 504: the time limit in `field` of `what` is missed, or will be.
+    pub(crate) fn given_up((field, what): (&str, &str)) -> Self {
+        let message = format!("{what} will not be there within '{field}': the answer was given up");
+        let error = ApiError::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message);
+        ApiError { code: Some("deadline_exceeded"), param: Some(field.to_owned()), ..error }
+    }
+
+    /// The same, for a client that may try again after `retry_s` seconds: at least one.
+    pub(crate) fn after(self, retry_s: f64) -> Self {
+        ApiError { retry_after: Some((retry_s.ceil() as u64).max(RETRY_SECONDS)), ..self }
     }
 
     /// The message.

@@ -6,6 +6,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt};
+use trail_simulator::forecast::ArrivalForecast;
 
 use crate::choice::Choice;
 use crate::delta::Delta;
@@ -28,6 +29,7 @@ pub(crate) trait EventSource: Send + Sized + 'static {
 
     /// The response that streams `choices`.
     fn respond(self, choices: Vec<Choice>) -> Response {
+        let estimate = choices.iter().filter_map(Choice::estimate).reduce(slower);
         let parts = stream::select_all(choices.into_iter().map(|choice| Box::pin(choice.deltas())));
         let events = parts
             .scan((self, false), |(source, failed), part| {
@@ -36,8 +38,19 @@ pub(crate) trait EventSource: Send + Sized + 'static {
             .flat_map(stream::iter);
         let events = Sse::new(events).keep_alive(KeepAlive::default());
         // nginx buffers an answer that does not forbid it.
-        ([("x-accel-buffering", "no")], events).into_response()
+        let mut response = ([("x-accel-buffering", "no")], events).into_response();
+        if let Some(estimate) = estimate {
+            let ms = (estimate.last.median * 1e3).round() as u64;
+            response.headers_mut().insert("x-trail-eta-ms", ms.into());
+            response.headers_mut().insert("x-trail-queue-position", estimate.place.into());
+        }
+        response
     }
+}
+
+/// The one that ends later.
+fn slower(one: ArrivalForecast, other: ArrivalForecast) -> ArrivalForecast {
+    if one.last.median < other.last.median { other } else { one }
 }
 
 /// The events of `part`; `None` after the end of the stream.

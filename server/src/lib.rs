@@ -44,6 +44,9 @@ mod lane;
 mod length_hint;
 mod lifecycle;
 mod listener;
+mod live;
+mod live_requests;
+mod live_stream;
 mod logprobs;
 mod memory_budget;
 mod message_blocks;
@@ -56,6 +59,7 @@ mod number;
 mod one_or_many;
 mod openapi;
 mod options;
+mod page;
 mod past_call;
 mod process_limits;
 mod prompt;
@@ -89,6 +93,7 @@ mod structured_outputs;
 mod submit;
 mod template_fields;
 mod thrash_watch;
+mod time_limits;
 mod timed_stream;
 mod timeouts;
 mod tls;
@@ -209,13 +214,6 @@ fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> 
         .apply(routes)
         .layer(from_fn_with_state(state.clone(), request_log::record))
         .with_state(state)
-}
-
-/// `GET /`: what there is, for browsers and for load balancers that ask here.
-async fn index() -> String {
-    let mut paths: Vec<&str> = routes::all().iter().map(|route| route.path).collect();
-    paths.retain(|path| *path != "/" && !path.contains('{'));
-    format!("trail-rt: see {}\n", paths.join(", "))
 }
 
 /// Refuses a request while the server drains or after an engine failure. Its body is read all the

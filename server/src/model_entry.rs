@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::adapters::Adapters;
 use crate::error::ApiError;
+use crate::live::LiveFrame;
 use crate::metrics::{ModelMetrics, ModelReport};
 use crate::served_model::{Formats, ServedModel};
 
@@ -54,6 +55,15 @@ pub(crate) struct ModelEntry {
     /// Each use is a receiver of this channel, which carries nothing.
     uses: watch::Sender<()>,
     last_use: Mutex<Instant>,
+}
+
+/// Settings of an engine that the page shows; empty for a model that is not loaded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveSettings {
+    pub policy: String,
+    pub device: String,
+    /// Longest gap between two tokens that prefill may cause.
+    pub step_limit_ms: Option<f64>,
 }
 
 enum State {
@@ -132,6 +142,26 @@ impl ModelEntry {
     /// The model's state.
     pub(crate) fn state(&self) -> ModelState {
         self.state.borrow().shown()
+    }
+
+    /// The last frame of the model's live answers; `None` for one that is not loaded.
+    pub(crate) fn live_frame(&self) -> Option<Arc<LiveFrame>> {
+        match &*self.state.borrow() {
+            State::Loaded(model) => Some(model.live.frame()),
+            _ => None,
+        }
+    }
+
+    /// What the page shows of the model's engine.
+    pub(crate) fn live_settings(&self) -> LiveSettings {
+        match &*self.state.borrow() {
+            State::Loaded(model) => LiveSettings {
+                policy: model.engine.policy().label(),
+                device: model.engine.device().to_owned(),
+                step_limit_ms: model.engine.max_gap().map(|gap| gap.as_secs_f64() * 1e3),
+            },
+            _ => LiveSettings::default(),
+        }
     }
 
     /// Counters of the model's engines, past ones included.

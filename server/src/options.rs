@@ -1,5 +1,7 @@
 //! Request fields that both endpoints share.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde_json::Value;
 use trail_runtime::engine::{Request, SamplingParams};
@@ -19,6 +21,7 @@ use crate::prompts::Prompts;
 use crate::served_model::ServedModel;
 use crate::state::ServerState;
 use crate::structured_outputs::{OutputForm, excluding};
+use crate::time_limits::TimeLimits;
 
 /// Maximum number of stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 1024;
@@ -65,6 +68,14 @@ pub(crate) struct Options {
     /// The name under which the answer's length was requested, where it is no OpenAI's.
     #[serde(skip)]
     max_tokens_name: Option<&'static str>,
+    /// Extensions of this server.
+    trail: Option<TrailFields>,
+    /// Milliseconds from the arrival in which the answer must be complete.
+    #[schema(value_type = Option<u32>)]
+    deadline_ms: Option<Count>,
+    /// Milliseconds from the arrival in which the answer must begin.
+    #[schema(value_type = Option<u32>)]
+    max_wait_ms: Option<Count>,
     /// NVIDIA's extension of the request, as in Dynamo. Its form is validated only if a
     /// predictor reads it.
     #[serde(default)]
@@ -86,7 +97,26 @@ struct StreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
+/// Fields of this server's own.
+#[derive(Deserialize, ToSchema, Clone, Copy, Debug)]
+#[serde(expecting = "an object")]
+struct TrailFields {
+    /// Chunks of a stream report what is expected of the rest.
+    progress: Option<bool>,
+}
+
 impl Options {
+    /// True if chunks of a stream report what is expected of the rest.
+    pub(crate) fn progress(&self) -> bool {
+        self.trail.and_then(|trail| trail.progress).unwrap_or(false)
+    }
+
+    /// The times by which the client wants the answer.
+    pub(crate) fn time_limits(&self) -> TimeLimits {
+        let time = |ms: Option<Count>| ms.map(|ms| Duration::from_millis(ms.get().into()));
+        TimeLimits { deadline: time(self.deadline_ms), max_wait: time(self.max_wait_ms) }
+    }
+
     /// Fields that [`of_message`](Self::of_message) drops.
     pub(crate) const IGNORED_BY_MESSAGES: &[&str] = &["n", "stop", "max_completion_tokens"];
     /// Fields that [`of_response`](Self::of_response) drops.

@@ -84,13 +84,15 @@ impl<D: Endpoint> Head<D> {
             system_fingerprint,
             choices,
             prompt: SharedPrompt::default(),
+            trail: None,
             usage: None,
         }
     }
 
-    fn event(&self, pieces: Vec<D::Piece>, usage: Option<Usage>, prompt: SharedPrompt) -> Sent {
-        let envelope = self.envelope(D::PIECE_OBJECT, pieces);
-        Event::default().json_data(Envelope { usage, prompt, ..envelope })
+    /// The chunk that ends a stream with its counts.
+    fn counts(&self, usage: Usage) -> Sent {
+        let envelope = self.envelope::<D::Piece>(D::PIECE_OBJECT, Vec::new());
+        Event::default().json_data(Envelope { usage: Some(usage), ..envelope })
     }
 }
 
@@ -126,13 +128,14 @@ impl<D: Endpoint> EventSource for ChunkEvents<D> {
         let usage = self.continuous_usage.then_some(self.usage);
         let event = |mut delta: Delta| {
             let prompt = D::shared_prompt(&mut delta);
-            self.head.event(vec![D::piece(delta)], usage, prompt)
+            let trail = delta.progress.take();
+            let envelope = self.head.envelope(D::PIECE_OBJECT, vec![D::piece(delta)]);
+            Event::default().json_data(Envelope { usage, prompt, trail, ..envelope })
         };
         let mut events: Vec<Sent> = delta.pieces().into_iter().map(event).collect();
         if self.open == 0 {
             if self.include_usage {
-                let prompt = SharedPrompt::default();
-                events.push(self.head.event(Vec::new(), Some(self.usage), prompt));
+                events.push(self.head.counts(self.usage));
             }
             events.push(Ok(Event::default().data("[DONE]")));
         }

@@ -7,6 +7,7 @@ use axum::routing::{self, MethodRouter};
 use serde_json::Value;
 
 use crate::embeddings::EmbeddingList;
+use crate::live_requests::{Cancelled, LiveRequest, LiveRequestList};
 use crate::messages::InputTokens;
 use crate::models::{ModelCard, ModelList};
 use crate::openapi::Schemas;
@@ -14,8 +15,8 @@ use crate::responses::Deleted;
 use crate::state::{ServerState, Version};
 use crate::tokenize::{DetokenizeResponse, TokenizeResponse};
 use crate::{
-    adapters, chat, completions, embeddings, index, messages, models, openapi, response_object,
-    responses, scrape, state, tokenize,
+    adapters, chat, completions, embeddings, live_requests, live_stream, messages, models, openapi,
+    page, response_object, responses, scrape, state, tokenize,
 };
 
 /// Checks before a route.
@@ -162,11 +163,24 @@ fn reading() -> Vec<Route> {
     let (card, cards) = (Json(Schemas::of::<ModelCard>), Json(Schemas::of::<ModelList>));
     let kept = Json(response_object::schema);
     let deleted = Json(Schemas::of::<Deleted>);
+    let request = "/v1/requests/{id}";
+    let live = Json(Schemas::of::<LiveRequestList>);
+    let one = Json(Schemas::of::<LiveRequest>);
+    let cancelled = Json(Schemas::of::<Cancelled>);
     vec![
         route(("get", "/v1/models"), "List the models", cards, models::list),
         route(("get", model), "Return a model", card, models::retrieve),
         route(("get", response), "Return a kept response", kept, responses::retrieve),
         route(("delete", response), "Drop a kept response", deleted, responses::delete),
+        route(("get", "/v1/requests"), "List the live requests", live, live_requests::list),
+        route(("get", request), "Return a live request", one, live_requests::retrieve),
+        route(("delete", request), "Cancel a live request", cancelled, live_requests::cancel),
+        route(
+            ("get", "/v1/trail/live"),
+            "Stream the live requests of a model",
+            Content::Text,
+            live_stream::stream,
+        ),
     ]
 }
 
@@ -203,7 +217,8 @@ fn others() -> Vec<Route> {
         route(get("/openapi.json"), "Return this document", Document, openapi::show),
     ];
     let always = always.into_iter().map(|route| route.behind(Guard::Always));
-    let index = route(get("/"), "List the endpoints", Text, index).behind(Guard::Open);
+    let index = route(get("/"), "Show the page, or list the endpoints", Text, page::show)
+        .behind(Guard::Open);
     let metrics = route(get("/metrics"), "Return Prometheus's metrics", Text, scrape::scrape);
     always.chain([index, metrics.behind(Guard::Metrics)]).collect()
 }

@@ -10,6 +10,7 @@ use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
 use crate::error::ApiError;
+use crate::live::LiveModel;
 use crate::reasoning::ReasoningFormat;
 use crate::state::version;
 use crate::tool_calls::ToolFormat;
@@ -26,6 +27,8 @@ pub(crate) struct Formats {
 
 /// A loaded model.
 pub(crate) struct ServedModel {
+    /// The live answers of the engine.
+    pub live: LiveModel,
     /// Model and program, as one name.
     pub fingerprint: String,
     /// Engine that runs the requests.
@@ -52,6 +55,7 @@ impl ServedModel {
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
         Ok(ServedModel {
+            live: LiveModel::start(&engine)?,
             fingerprint: fingerprint(&engine),
             sampling: setup.load_sampling_defaults()?,
             grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
@@ -66,6 +70,11 @@ impl ServedModel {
             capacity: engine.model().config.max_context.min(engine.kv_blocks() * BLOCK_TOKENS),
             engine,
         })
+    }
+
+    /// Seconds until the next request that waits is expected to be served.
+    pub(crate) fn next_place_s(&self) -> f64 {
+        self.live.frame().arrivals.next_place_s()
     }
 
     /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its

@@ -15,6 +15,7 @@ use crate::body_permit::BodyPermit;
 use crate::embeddings::EmbeddingModel;
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
+use crate::live_stream::FrameTexts;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::model_entry::{ModelSource, ModelState, ModelUse};
@@ -48,6 +49,8 @@ pub(crate) struct ServerState {
     pub metrics: Metrics,
     /// Time limits.
     pub timeouts: Timeouts,
+    /// Frames of live requests as text.
+    pub frame_texts: FrameTexts,
     /// Phase of the server.
     pub lifecycle: Lifecycle,
     /// Bounds on bodies that are read, parsed and tokenized at once.
@@ -92,6 +95,7 @@ impl ServerState {
             salts_by_key: options.salts_by_key,
             metrics: Metrics::new()?,
             timeouts: options.timeouts,
+            frame_texts: FrameTexts::default(),
             lifecycle: Lifecycle::new(),
             body_limits: BodyLimits::new(
                 trail_platform::available_threads(),

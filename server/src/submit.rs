@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use trail_cli::{TextOptions, random};
 use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 
 use crate::access::Access;
 use crate::body_permit::{BodyPermit, HasLeft};
-use crate::choice::{Choice, ChoiceOptions};
+use crate::choice::{Choice, ChoiceOptions, Refused};
 use crate::error::ApiError;
 use crate::model_entry::ModelUse;
 use crate::options::Options;
@@ -80,7 +81,10 @@ impl Options {
                 self.choice_options(model, prompts, index, index / n)?,
                 request,
             )
-            .map_err(|error| self.refusal(prompts, error))
+            .map_err(|refused| match refused {
+                Refused::ByEngine(error) => self.refusal(model, prompts, error),
+                Refused::ByTime(error) => error,
+            })
         };
         let mut choices: Vec<Choice> = Vec::with_capacity(count);
         for index in 0..count {
@@ -127,6 +131,8 @@ impl Options {
             echo_top: prompts.echo_top(),
             prompt_logprobs: prompts.prompt_logprobs.filter(|_| self.reports(prompts, index)),
             logprobs: prompts.top_logprobs.is_some(),
+            limits: self.time_limits(),
+            progress: self.progress(),
             answers: self.n.map_or(1, |n| n.get() as usize) * prompts.ids.len(),
             token_ids: self.return_token_ids.unwrap_or(false),
             stops: self.stops()?,
@@ -140,7 +146,7 @@ impl Options {
     }
 
     /// The engine's refusal, in the endpoint's names of fields.
-    fn refusal(&self, prompts: &Prompts, error: SubmitError) -> ApiError {
+    fn refusal(&self, model: &ModelUse, prompts: &Prompts, error: SubmitError) -> ApiError {
         match error {
             SubmitError::Constraint(why) => match self.rules.field(prompts) {
                 Some(field) => ApiError::invalid_field(field, why),
@@ -153,7 +159,13 @@ impl Options {
                 let field = prompts.prompt_logprobs.map_or("echo", |_| "prompt_logprobs");
                 ApiError::invalid_field(field, error.to_string())
             }
-            error => ApiError::of_submission(error, prompts.field, self.max_tokens_field()),
+            error => {
+                let error = ApiError::of_submission(error, prompts.field, self.max_tokens_field());
+                match error.status() {
+                    StatusCode::TOO_MANY_REQUESTS => error.after(model.next_place_s()),
+                    _ => error,
+                }
+            }
         }
     }
 }

@@ -128,8 +128,8 @@ impl Replay<'_> {
         let arrivals = self.forecaster.arrivals(&self.queue);
         let max_tokens = request.max_tokens;
         let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial);
-        self.forecaster.arrived(at as u64, arrival_s, Some(&estimate));
-        self.run.on_arrival[at] = Some((arrival_s, estimate));
+        self.forecaster.arrived(at as u64, arrival_s, estimate.as_ref());
+        self.run.on_arrival[at] = estimate.map(|estimate| (arrival_s, estimate));
     }
 
     fn step(&mut self) {

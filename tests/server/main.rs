@@ -14,6 +14,7 @@ mod errors;
 mod gateway;
 mod keys;
 mod lifetime;
+mod live;
 mod messages;
 mod openapi;
 mod operation;

@@ -20,6 +20,7 @@ use super::lifecycle::{Lifecycle, LifecycleSizes};
 use super::live_board::{LiveBoard, LiveReporter};
 use super::model_pace::prefill_pace;
 use super::observer::Observing;
+use super::policy_switch::PolicySwitch;
 use super::pool_contents::PoolContents;
 use super::prediction_watch::PredictionWatch;
 use super::predictions::Predictions;
@@ -103,6 +104,7 @@ impl EngineConfig {
         self.check(&model)?;
         let (max_requests, shed_above) = self.max_requests();
         let segments = self.num_running();
+        let policy = PolicySwitch::new(self.policy, self.provided());
         let probe = self.length_probe(segments)?;
         let mut built = make(&mut self, &model, probe.clone())?;
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(WallClock::new()));
@@ -116,6 +118,7 @@ impl EngineConfig {
         let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let mask_workers = MaskWorkers::new(max_requests);
         let live_board = LiveBoard::new(max_requests);
+        let max_gap = self.gap();
         let bytes = self.queue.max_bytes;
         let (queue, inbox) = SubmitQueue::new(QueueLimits { requests: max_requests as u32, bytes });
         let step_loop = StepLoop {
@@ -140,19 +143,21 @@ impl EngineConfig {
             is_in_flight: false,
             is_transferring: false,
             step_times: StepTimeEstimator::default(),
-            prefill_pace: prefill_pace(self.gap(), &model, cost),
+            prefill_pace: prefill_pace(max_gap, &model, cost),
             clock: clock.clone(),
             observer: Observing(self.observer.take()),
             turns: self.cpu_share.map(|share| share.turns.join(share.weight)),
             counters: self.counters.clone(),
             live: LiveReporter::new(live_board.clone()),
+            policy: policy.clone(),
             step: 0,
             backend: built.backend,
         };
         let engine = Engine {
+            max_gap,
             model,
             predictor: self.predictor,
-            policy: self.policy,
+            policy: policy.clone(),
             device: built.device,
             max_running: segments,
             kv_blocks: built.kv_blocks,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trail_probe::{LengthPredictor, Probe};
-use trail_scheduler::policies::{Needs, PolicyKind};
+use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{LogSink, SchedulerConfig};
 
 use super::admission::QueueConfig;
@@ -15,6 +15,7 @@ use super::block_sink::BlockSink;
 use super::clock::Clock;
 use super::device::{ComputeDevice, CpuSettings, CudaSettings};
 use super::observer::StepObserver;
+use super::policy_switch::Provided;
 use super::speculation::Speculate;
 use super::stats::Counters;
 use super::turns::Turns;
@@ -185,25 +186,20 @@ impl EngineConfig {
 
     /// Checks that the policy has what it ranks by.
     fn check_policy(&self) -> Result<(), BuildError> {
-        let name = self.policy.name();
         let needs_probe = self.predictor.as_ref().is_some_and(|predictor| predictor.needs_probe());
-        match self.policy.needs() {
-            _ if self.replays => Ok(()),
-            _ if needs_probe && self.probe.is_none() => refuse(
+        if needs_probe && self.probe.is_none() && !self.replays {
+            return refuse(
                 "the length predictor is the probe on the prompt, and there is no probe: give one \
                  with --probe FILE, or choose another --length-predictor",
-            ),
-            Needs::Probe if self.probe.is_none() => refuse(format!(
-                "policy {name} needs a probe trained for this model, and only the bundled model comes \
-                 with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
-                 or choose --policy fcfs",
-            )),
-            Needs::Predictor if self.predictor.is_none() => refuse(format!(
-                "policy {name} needs a prompt-only predictor: choose one with --length-predictor, \
-                 put predictor.safetensors beside the model, or choose --policy fcfs",
-            )),
-            _ => Ok(()),
+            );
         }
+        self.provided().check(self.policy).or_else(refuse)
+    }
+
+    /// What the engine has for its policies.
+    pub(super) fn provided(&self) -> Provided {
+        let EngineConfig { probe, predictor, replays, .. } = self;
+        Provided { probe: probe.is_some(), predictor: predictor.is_some(), replays: *replays }
     }
 
     /// Checks that the draft model has the vocabulary of `model`.

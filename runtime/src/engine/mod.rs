@@ -26,6 +26,8 @@ mod lifecycle;
 mod live_board;
 mod model_pace;
 mod observer;
+mod plan_reports;
+mod policy_switch;
 mod pool_contents;
 mod prediction_watch;
 mod predictions;
@@ -50,6 +52,7 @@ mod turns;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use trail_probe::{LengthPredictor, Prompt};
 
@@ -85,6 +88,7 @@ use admission::Admission;
 use block_hashes::{BlockHasher, SequenceHashes};
 use constraint::{ConstrainedAnswer, MaskWorkers};
 use event_channel::event_channel;
+use policy_switch::PolicySwitch;
 use queue_permit::QueuePermit;
 use request_status::RequestStatus;
 use submit_queue::SubmitQueue;
@@ -108,10 +112,11 @@ use submit_queue::SubmitQueue;
 pub struct Engine {
     model: Arc<Model>,
     predictor: Option<Arc<dyn LengthPredictor>>,
-    policy: PolicyKind,
+    policy: Arc<PolicySwitch>,
     device: String,
     max_running: usize,
     kv_blocks: usize,
+    max_gap: Duration,
     admission: Admission,
     /// `None` where no KV block is shared.
     hasher: Option<BlockHasher>,
@@ -140,7 +145,7 @@ impl Engine {
         let predict = || {
             let prompt = Prompt { ids: request.own_prompt(), hint: request.length_hint };
             let prediction = self.predictor.as_ref()?.predict(&prompt)?;
-            Some(match self.policy.initial_length() {
+            Some(match self.policy().initial_length() {
                 InitialLength::Likeliest => prediction.likeliest(),
                 InitialLength::Mean => prediction.mean(),
                 InitialLength::CountdownOptimal => prediction.countdown_optimal(),
@@ -207,7 +212,13 @@ impl Engine {
 
     /// The scheduling policy.
     pub fn policy(&self) -> PolicyKind {
-        self.policy
+        self.policy.kind()
+    }
+
+    /// Changes the policy from the next step on; it changes no answer. The reason if the engine
+    /// lacks what the policy needs: a probe, a predictor of first lengths, or true lengths.
+    pub fn set_policy(&self, policy: PolicyKind) -> Result<(), String> {
+        self.policy.set(policy)
     }
 
     /// Description of the device that runs the model.
@@ -225,6 +236,11 @@ impl Engine {
         self.kv_blocks
     }
 
+    /// Longest gap between two tokens that prefill may cause; `None` without a bound.
+    pub fn max_gap(&self) -> Option<Duration> {
+        Some(self.max_gap).filter(|gap| !gap.is_zero())
+    }
+
     /// A snapshot of the counters.
     pub fn stats(&self) -> Stats {
         self.counters.snapshot(self.kv_blocks as u64)
@@ -236,7 +252,7 @@ impl Engine {
     }
 
     /// The board on which the engine leaves snapshots of its requests.
-    pub fn live_board(&self) -> &LiveBoard {
+    pub fn live_board(&self) -> &Arc<LiveBoard> {
         &self.live_board
     }
 

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use trail_scheduler::{LoggedScheduler, Phase, PrefillPace};
+use trail_scheduler::{LoggedScheduler, PrefillPace};
 
 use super::block_sink::BlockReporter;
 use super::clock::Clock;
@@ -29,6 +29,7 @@ use super::lifecycle::Lifecycle;
 use super::live_board::LiveReporter;
 use super::model_pace::prefill_work;
 use super::observer::{CollectedStep, LoopPhase, Observing};
+use super::policy_switch::PolicySwitch;
 use super::pool_contents::PoolContents;
 use super::predictions::Predictions;
 use super::recurrent::RecurrentStates;
@@ -81,6 +82,7 @@ pub(super) struct StepLoop {
     pub(super) observer: Observing,
     pub(super) counters: Arc<Counters>,
     pub(super) live: LiveReporter,
+    pub(super) policy: Arc<PolicySwitch>,
     /// `None` where no other engine computes on the same threads.
     pub(super) turns: Option<TurnTaker>,
     /// Number of the last launched step.
@@ -187,6 +189,9 @@ impl StepLoop {
     /// nothing can run.
     fn plan(&mut self) -> Result<(), Fault> {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
+        if let Some(policy) = self.policy.take() {
+            self.scheduler.set_policy(policy);
+        }
         loop {
             self.scheduler.plan(self.step + 1, self.clock.now_s());
             self.report_blocks();
@@ -270,34 +275,6 @@ impl StepLoop {
             add(&counters.hash_collisions, 1);
         }
         collided.is_empty()
-    }
-
-    /// Reports the changes of the prefix cache, before the plan's blocks are written.
-    fn report_blocks(&mut self) {
-        let StepLoop { scheduler, block_contents, block_reporter, .. } = self;
-        if let (Some(reporter), Some(contents)) = (block_reporter, block_contents) {
-            reporter.report(scheduler.take_block_changes(), &contents.device);
-        }
-    }
-
-    /// Tells the callers of the requests that the plan preempted or evicted.
-    fn report_preemptions(&mut self) {
-        let StepLoop { scheduler, lifecycle, predictions, .. } = self;
-        let plan = scheduler.last_plan();
-        for &idx in &plan.evicted {
-            if let Some(active) = lifecycle.preempted_mut(idx) {
-                active.has_kv = false;
-                active.events.preempted(true);
-            }
-        }
-        for &idx in &plan.preempted {
-            let Some(active) = lifecycle.preempted_mut(idx) else { continue };
-            // An evicted one waits again, and was reported above.
-            if scheduler.state(idx).phase != Phase::Waiting {
-                active.events.preempted(false);
-            }
-            predictions.await_preempted(idx, active);
-        }
     }
 
     /// Ends every request, after the last step.

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::policy_line;
 use crate::blocks::{BlockHash, BlockId};
 use crate::decision::Decision;
+use crate::policies::PolicyKind;
 use crate::prefill_limit::PrefillLimit;
 use crate::request::{NewRequest, RequestId};
 
@@ -76,6 +78,8 @@ pub enum LogEvent {
     },
     /// The bound on prefill chunks changed.
     PrefillLimit(Option<PrefillLimit>),
+    /// Requests are ranked by another policy from here on.
+    Policy(#[serde(with = "policy_line")] PolicyKind),
     /// Predictions are trusted from here on, or not.
     TrustPredictions(bool),
     /// A step was planned; its decisions follow.
@@ -147,6 +151,7 @@ impl LogEvent {
             }
             LogEvent::Decision(decision) => step(decision.step),
             LogEvent::PrefillLimit(None)
+            | LogEvent::Policy(_)
             | LogEvent::TrustPredictions(_)
             | LogEvent::BlockHash { .. }
             | LogEvent::ForgetHashes { .. }

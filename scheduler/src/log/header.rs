@@ -1,12 +1,11 @@
 //! The first line of a decision log.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::json_error::json_error;
+use super::policy_line::{PolicyLine, TrailLine};
 use crate::config::SchedulerConfig;
-use crate::policies::{InitialLength, PolicyKind, Ranking};
+use crate::policies::{PolicyKind, Ranking};
 
 /// Value of the member `format`.
 pub const FORMAT: &str = "decision log";
@@ -44,39 +43,6 @@ struct HeaderLine {
     config: SchedulerConfig,
 }
 
-/// Options of TRAIL and its variants that the text form of a policy lacks.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TrailLine {
-    initial_length: InitialLength,
-    #[serde(deserialize_with = "ranking")]
-    ranking: Ranking,
-}
-
-/// Options of the rank that no longer exist, with the value that left each off. Logs of this
-/// version that were recorded before have them.
-const REMOVED: [(&str, &str); 5] = [
-    ("rank_step", "0.0"),
-    ("window", "\"first\""),
-    ("ageing", "0.0"),
-    ("max_preemptions", "0"),
-    ("margin", "0.0"),
-];
-
-/// Reads the options of the rank. One that no longer exists must have been off.
-fn ranking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ranking, D::Error> {
-    let mut members = serde_json::Map::deserialize(deserializer)?;
-    for (name, off) in REMOVED {
-        let value = members.remove(name).map(|value: Value| value.to_string());
-        if let Some(value) = value.filter(|value| value != off) {
-            return Err(D::Error::custom(format!(
-                "{name} is {value}: this program no longer has that option, record the log again"
-            )));
-        }
-    }
-    serde_json::from_value(members.into()).map_err(D::Error::custom)
-}
-
 /// The members by which a log of another version is known.
 #[derive(Deserialize)]
 struct Version {
@@ -87,16 +53,12 @@ struct Version {
 impl LogHeader {
     /// The first line, without its line break.
     pub fn line(&self) -> String {
-        let mut policy = self.policy;
-        let trail = policy
-            .trail_mut()
-            .map(|trail| TrailLine { initial_length: trail.r, ranking: trail.ranking });
-        let ranking = policy.ranking_mut().copied().filter(|_| trail.is_none());
+        let PolicyLine { policy, trail, ranking } = self.policy.into();
         let line = HeaderLine {
             format: FORMAT.into(),
             version: VERSION,
             generator: format!("trail-rt {}", env!("CARGO_PKG_VERSION")),
-            policy: policy.to_string(),
+            policy,
             trail,
             ranking,
             max_gap_s: self.max_gap_s,
@@ -117,22 +79,8 @@ impl LogHeader {
             ));
         }
         let header: HeaderLine = serde_json::from_str(line).map_err(error)?;
-        let mut policy: PolicyKind = header.policy.parse()?;
-        match (policy.trail_mut(), header.trail) {
-            (Some(trail), Some(TrailLine { initial_length, ranking })) => {
-                (trail.r, trail.ranking) = (initial_length, ranking);
-                check(&ranking)?;
-            }
-            (None, None) => {}
-            (Some(_), None) => return Err(format!("policy {policy} lacks its options, trail")),
-            (None, Some(_)) => return Err(format!("policy {policy} has no options, trail")),
-        }
-        match (policy.trail_mut().is_some(), policy.ranking_mut(), header.ranking) {
-            (false, Some(own), ranking) => *own = ranking.unwrap_or(Ranking::PAPER),
-            (_, _, Some(_)) => return Err(format!("policy {policy} has no options, ranking")),
-            (_, _, None) => {}
-        }
-        header.ranking.as_ref().map_or(Ok(()), check)?;
+        let HeaderLine { policy, trail, ranking, .. } = header;
+        let policy = PolicyLine { policy, trail, ranking }.try_into()?;
         header.config.validate().map_err(|error| error.to_string())?;
         let HeaderLine { config, max_gap_s, .. } = header;
         if !(0.0..=1e6).contains(&max_gap_s) {
@@ -142,17 +90,11 @@ impl LogHeader {
     }
 }
 
-/// Refuses options out of the range of the command line.
-fn check(ranking: &Ranking) -> Result<(), String> {
-    let Ranking { tail_bound, express, prefill_weight, .. } = *ranking;
-    let sound =
-        [tail_bound, express, prefill_weight].iter().all(|value| (0.0..=1e6).contains(value));
-    sound.then_some(()).ok_or_else(|| "an option of the ranking is out of range".into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
     use crate::policies::{Po, Sjf};
 
     #[test]

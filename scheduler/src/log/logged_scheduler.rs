@@ -7,6 +7,7 @@ use super::header::LogHeader;
 use crate::blocks::{BlockChange, BlockHash, BlockId};
 use crate::config::ConfigError;
 use crate::plan::Plan;
+use crate::policies::PolicyKind;
 use crate::prefill_limit::PrefillLimit;
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx};
@@ -96,6 +97,12 @@ impl LoggedScheduler {
     /// [`Scheduler::take_block_changes`], which are no input of the scheduler.
     pub fn take_block_changes(&mut self) -> impl Iterator<Item = BlockChange> {
         self.scheduler.take_block_changes()
+    }
+
+    /// [`Scheduler::set_policy`].
+    pub fn set_policy(&mut self, policy: PolicyKind) {
+        self.log(LogEvent::Policy(policy));
+        self.scheduler.set_policy(policy.build());
     }
 
     /// [`Scheduler::predict`]; a quantile that is not a number is taken to be the expectation.

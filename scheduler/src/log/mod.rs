@@ -13,6 +13,7 @@ mod header;
 mod json_error;
 mod logged_scheduler;
 mod parse;
+mod policy_line;
 
 pub use event::LogEvent;
 pub use header::{FORMAT, LogHeader, VERSION};

@@ -87,13 +87,16 @@ impl ArrivalForecaster {
     }
 
     /// The estimate for a request of `prompt_tokens` to compute, with the output length that a
-    /// predictor expects, and at most `max_tokens`.
+    /// predictor expects, and at most `max_tokens`; `None` before a step was timed.
     pub fn estimate(
         &self,
         prompt_tokens: u32,
         max_tokens: u32,
         predicted: Option<f32>,
-    ) -> ArrivalForecast {
+    ) -> Option<ArrivalForecast> {
+        if !self.pace.is_known() {
+            return None;
+        }
         let predicted = predicted.map(f64::from);
         let place = match self.by_length {
             true => {
@@ -124,7 +127,8 @@ impl ArrivalForecaster {
         };
         let (corrected_first, corrected_last) =
             (self.first.correct(first), self.last.correct(last));
-        ArrivalForecast { place, first: corrected_first, last: corrected_last, raw: [first, last] }
+        let raw = [first, last];
+        Some(ArrivalForecast { place, first: corrected_first, last: corrected_last, raw })
     }
 
     /// Seconds until the first of those that wait would be served, or the next place is free: after

@@ -130,6 +130,7 @@ impl Replayer {
             }
             LogEvent::Transferred { id } => self.transferred(id)?,
             LogEvent::PrefillLimit(limit) => self.scheduler.limit_prefill(limit),
+            LogEvent::Policy(policy) => self.scheduler.set_policy(policy.build()),
             LogEvent::TrustPredictions(trusted) => self.scheduler.trust_predictions(trusted),
             LogEvent::Plan { step, now_s, .. } => {
                 self.plan(step, now_s)?;

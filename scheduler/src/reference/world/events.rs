@@ -1,7 +1,8 @@
 //! Random events of a world beside arrivals: predictions, limits, trust, draft tokens, marks.
 
 use super::World;
-use crate::{Prediction, PrefillLimit, RequestIdx};
+use super::kinds::{KINDS, kinds};
+use crate::{Phase, Prediction, PrefillLimit, RequestIdx};
 
 impl World {
     /// A prediction for a random index: fresh, late, stale, or absurd.
@@ -48,6 +49,28 @@ impl World {
             self.reference.trusts_predictions ^= true;
             self.fast.trust_predictions(self.reference.trusts_predictions);
         }
+    }
+
+    /// In a fifth of the worlds another policy takes over now and then.
+    pub(super) fn switch_policy(&mut self) {
+        if !self.reference.config.num_blocks.is_multiple_of(5) || self.rng.below(25) > 0 {
+            return;
+        }
+        self.kind = kinds(&mut self.rng)[self.rng.below(KINDS as u64) as usize];
+        self.fast.set_policy(self.kind.build());
+        let mut policy = self.kind.build();
+        policy.reserve(self.reference.config.max_requests);
+        let mut live: Vec<_> = self.reference.requests.values().collect();
+        live.sort_by_key(|request| request.seq);
+        live.into_iter().for_each(|request| policy.on_submitted(request));
+        for row in &self.reference.plan.rows {
+            let running = self.reference.requests.get(&row.idx);
+            if let Some(request) = running.filter(|request| request.phase == Phase::Running) {
+                policy.on_scheduled(request, *row);
+            }
+        }
+        self.reference.policy = policy;
+        self.seen.switches += 1;
     }
 
     /// Some of the requests that decoded get more tokens than one, as draft tokens were accepted.

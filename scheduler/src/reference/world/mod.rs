@@ -61,6 +61,8 @@ struct Seen {
     forgotten: usize,
     /// Tokens found by hash where requests begin only after marked blocks.
     after_marked: usize,
+    /// Policies that took over.
+    switches: usize,
 }
 
 impl World {
@@ -232,6 +234,7 @@ impl World {
         self.end_transfers(mean);
         self.limit_prefill();
         self.trust();
+        self.switch_policy();
         let now_s = 0.25 * self.step as f64;
         let before = self.running();
         self.fast.plan(self.step, now_s);
@@ -308,11 +311,12 @@ fn plans_equal_the_references_and_every_request_finishes() {
         all.not_copied += seen.not_copied;
         all.forgotten += seen.forgotten;
         all.after_marked += seen.after_marked;
+        all.switches += seen.switches;
     }
     // Quiet worlds would prove nothing.
     let Seen { preemptions, evictions, swaps, returns, finished_on_the_way, .. } = all;
     let Seen { taken_again, waits, cached_tokens, shared, accepted, .. } = all;
-    let Seen { host_hits, not_copied, forgotten, after_marked, .. } = all;
+    let Seen { host_hits, not_copied, forgotten, after_marked, switches, .. } = all;
     if !cfg!(miri) {
         assert!(preemptions > 4000 && evictions > 2000, "{preemptions} {evictions}");
         assert!(swaps > 2000 && returns > 1000, "{swaps} {returns}");
@@ -323,5 +327,6 @@ fn plans_equal_the_references_and_every_request_finishes() {
         assert!(accepted > 10_000, "{accepted}");
         assert!(host_hits > 1000 && not_copied > 1000, "{host_hits} {not_copied}");
         assert!(forgotten > 100_000 && after_marked > 10_000, "{forgotten} {after_marked}");
+        assert!(switches > 100, "{switches}");
     }
 }

@@ -1,0 +1,93 @@
+//! The live answers of a model at one moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use trail_runtime::engine::Stats;
+use trail_scheduler::{Decision, LiveRequest, Phase};
+use trail_simulator::forecast::{ArrivalForecaster, Forecast, Interval};
+
+use super::Owner;
+use super::history::History;
+use super::reason::reason;
+
+/// The live answers, in the scheduler's order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LiveFrame {
+    /// Number of the frame.
+    pub number: u64,
+    /// Time on the engine's clock, seconds.
+    pub now_s: f64,
+    pub rows: Vec<LiveRow>,
+    /// Place in `rows` by the engine's number.
+    pub places: HashMap<u64, usize>,
+    pub arrivals: Arc<ArrivalForecaster>,
+    /// Share of the last times that were within their intervals.
+    pub coverage: Option<f64>,
+    /// Requests in the batch, and most of them.
+    pub batch: (usize, usize),
+    /// KV blocks in use, and all.
+    pub blocks: (u64, u64),
+    pub history: Arc<History>,
+    pub stats: Stats,
+}
+
+/// A live answer.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveRow {
+    pub request: LiveRequest,
+    /// `None` for one that did not come by HTTP.
+    pub owner: Option<Arc<Owner>>,
+    /// 0 in the batch, else its place among those that wait, from 1.
+    pub place: usize,
+    /// Times from the frame's.
+    pub forecast: Option<Forecast>,
+    /// The last ones, oldest first.
+    pub decisions: Arc<Vec<Decision>>,
+}
+
+impl LiveFrame {
+    /// The row of the engine's request `id`.
+    pub(crate) fn row(&self, id: u64) -> Option<&LiveRow> {
+        self.places.get(&id).map(|&at| &self.rows[at])
+    }
+
+    /// The reason for which `row` waits, in words.
+    pub(crate) fn reason(&self, row: &LiveRow) -> Option<String> {
+        reason(self, row)
+    }
+}
+
+impl LiveRow {
+    /// The state as clients see it.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.request.phase {
+            Phase::Free | Phase::Waiting => "waiting",
+            Phase::Running if self.request.generated == 0 => "prefill",
+            Phase::Running => "running",
+            Phase::Paused => "paused",
+            Phase::SwappingOut | Phase::Swapped | Phase::SwappingIn => "swapped",
+        }
+    }
+
+    /// The interval of 80 % of the remaining tokens.
+    pub(crate) fn interval(&self) -> Option<[f32; 2]> {
+        self.request.quantiles.map(|[p10, _, p90]| [p10, p90])
+    }
+
+    /// Seconds to the first and to the last token, `elapsed_s` after the frame.
+    pub(crate) fn times(&self, elapsed_s: f64) -> (Option<Interval>, Option<Interval>) {
+        let first = self.forecast.and_then(|of| of.first);
+        let last = self.forecast.map(|of| of.last);
+        (first.map(|of| of.after(elapsed_s)), last.map(|of| of.after(elapsed_s)))
+    }
+
+    /// The same in milliseconds: low, median and high.
+    pub(crate) fn times_ms(&self, elapsed_s: f64) -> [Option<[u64; 3]>; 2] {
+        let ms = |Interval { low, median, high }: Interval| {
+            [low, median, high].map(|at| (at * 1e3).round() as u64)
+        };
+        let (first, last) = self.times(elapsed_s);
+        [first.map(ms), last.map(ms)]
+    }
+}

@@ -1,0 +1,229 @@
+//! The thread that watches an engine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use trail_runtime::engine::{Clock, Counters, Engine, LiveBoard, LiveSnapshot, PolicyKind};
+use trail_scheduler::{Decision, LiveRequest, Phase, SchedulerConfig};
+use trail_simulator::forecast::{Forecast, Forecaster, Queue};
+
+use super::frame::{LiveFrame, LiveRow};
+use super::history::{History, Point};
+use super::{LiveEvent, Owner};
+
+/// Time between two frames.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Time between two looks for a snapshot that was asked for.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Time of the thread that a time of estimating takes.
+const ESTIMATE_SHARE: u32 = 100;
+
+/// Decisions of an answer that are kept: the last ones.
+const MAX_DECISIONS: usize = 64;
+
+/// What is known of a live answer beside its state in the engine.
+#[derive(Default)]
+struct Known {
+    owner: Option<Arc<Owner>>,
+    decisions: Arc<Vec<Decision>>,
+}
+
+pub(super) struct Watcher {
+    inbox: Receiver<LiveEvent>,
+    frames: watch::Sender<Arc<LiveFrame>>,
+    board: Arc<LiveBoard>,
+    counters: Arc<Counters>,
+    kv_blocks: u64,
+    clock: Arc<dyn Clock>,
+    snapshot: LiveSnapshot,
+    known: HashMap<u64, Known>,
+    queue: Queue,
+    forecaster: Forecaster,
+    forecasts: HashMap<u64, Forecast>,
+    /// Time on the engine's clock at which the forecasts were made.
+    forecast_s: f64,
+    next_estimate: Instant,
+    history: Arc<History>,
+    number: u64,
+}
+
+impl Watcher {
+    pub(super) fn new(
+        engine: &Engine,
+        inbox: Receiver<LiveEvent>,
+        frames: watch::Sender<Arc<LiveFrame>>,
+    ) -> Watcher {
+        let (max_running, num_blocks) = (engine.max_running() as u32, engine.kv_blocks() as u32);
+        let sizes = SchedulerConfig { max_running, num_blocks, ..SchedulerConfig::default() };
+        let policy: PolicyKind = engine.policy();
+        Watcher {
+            inbox,
+            frames,
+            board: engine.live_board().clone(),
+            counters: engine.counters().clone(),
+            kv_blocks: u64::from(num_blocks),
+            clock: engine.clock().clone(),
+            snapshot: LiveSnapshot::default(),
+            known: HashMap::new(),
+            queue: Queue::new(&sizes, policy),
+            forecaster: Forecaster::new(0),
+            forecasts: HashMap::new(),
+            forecast_s: 0.0,
+            next_estimate: Instant::now(),
+            history: Arc::default(),
+            number: 0,
+        }
+    }
+
+    /// Runs until it is told to stop. Without live answers it sleeps.
+    pub(super) fn run(mut self) {
+        let mut next = Instant::now();
+        loop {
+            let heard = match self.known.is_empty() {
+                true => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => {
+                    let wait = next.saturating_duration_since(Instant::now());
+                    self.inbox.recv_timeout(wait)
+                }
+            };
+            match heard {
+                Ok(LiveEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => self.hear(event),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look();
+                    next = Instant::now() + PERIOD;
+                }
+            }
+            if self.known.is_empty() {
+                self.publish(Vec::new());
+            }
+        }
+    }
+
+    fn hear(&mut self, event: LiveEvent) {
+        match event {
+            LiveEvent::Arrived { id, at_s, owner, estimate } => {
+                self.known.entry(id).or_default().owner = Some(Arc::new(*owner));
+                self.forecaster.arrived(id, at_s, estimate.as_deref());
+            }
+            LiveEvent::Began { id, at_s } => self.forecaster.began(id, at_s),
+            LiveEvent::Ended { id, at_s, answer } => {
+                self.known.remove(&id);
+                self.forecasts.remove(&id);
+                self.forecaster.ended(id, at_s, answer);
+            }
+            LiveEvent::Stop => {}
+        }
+    }
+
+    /// Takes a snapshot, and publishes what it shows.
+    fn look(&mut self) {
+        self.board.ask();
+        let deadline = Instant::now() + PERIOD;
+        while !self.board.take(&mut self.snapshot) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            match self.inbox.recv_timeout(POLL) {
+                Ok(LiveEvent::Stop) => return,
+                Ok(event) => self.hear(event),
+                Err(_) => {}
+            }
+        }
+        let mut decisions = std::mem::take(&mut self.snapshot.decisions);
+        for decision in decisions.drain(..) {
+            if let Some(known) = self.known.get_mut(&decision.request.0) {
+                let kept = Arc::make_mut(&mut known.decisions);
+                if kept.len() == MAX_DECISIONS {
+                    kept.remove(0);
+                }
+                kept.push(decision);
+            }
+        }
+        self.snapshot.decisions = decisions;
+        self.snapshot.requests.sort_unstable_by_key(|request| request.key);
+        self.estimate();
+        let rows = self.rows();
+        self.publish(rows);
+    }
+
+    /// Estimates times anew, if the last estimate was cheap enough.
+    fn estimate(&mut self) {
+        let begin = Instant::now();
+        if begin < self.next_estimate || !self.snapshot.pace.is_known() {
+            return;
+        }
+        let LiveSnapshot { now_s, pace, overdue_after_s, .. } = self.snapshot;
+        let queue = &mut self.queue;
+        (queue.now_s, queue.pace, queue.overdue_after_s) = (now_s, pace, overdue_after_s);
+        queue.requests.clone_from(&self.snapshot.requests);
+        let forecasts = self.forecaster.estimate(queue);
+        self.forecasts = forecasts.iter().map(|of| (of.id, *of)).collect();
+        self.forecast_s = now_s;
+        self.next_estimate = begin + ESTIMATE_SHARE * begin.elapsed();
+    }
+
+    fn rows(&self) -> Vec<LiveRow> {
+        let elapsed_s = self.snapshot.now_s - self.forecast_s;
+        let mut waiting = 0;
+        let row = |request: &LiveRequest| {
+            let id = request.id.0;
+            let is_running = request.phase == Phase::Running;
+            waiting += usize::from(!is_running);
+            let known = self.known.get(&id);
+            LiveRow {
+                request: *request,
+                owner: known.and_then(|known| known.owner.clone()),
+                place: if is_running { 0 } else { waiting },
+                forecast: self.forecasts.get(&id).map(|of| Forecast {
+                    first: of
+                        .first
+                        .filter(|_| request.generated == 0)
+                        .map(|at| at.after(elapsed_s)),
+                    last: of.last.after(elapsed_s),
+                    ..*of
+                }),
+                decisions: known.map(|known| known.decisions.clone()).unwrap_or_default(),
+            }
+        };
+        self.snapshot.requests.iter().map(row).collect()
+    }
+
+    fn publish(&mut self, rows: Vec<LiveRow>) {
+        let now_s = match rows.is_empty() {
+            true => self.clock.now_s(),
+            false => self.snapshot.now_s,
+        };
+        if rows.is_empty() {
+            self.queue.requests.clear();
+            self.queue.now_s = now_s;
+            self.forecaster.estimate(&self.queue);
+        }
+        let stats = self.counters.snapshot(self.kv_blocks);
+        let running = rows.iter().filter(|row| row.place == 0).count();
+        if self.history.is_due(now_s) {
+            let waiting = rows.len() - running;
+            Arc::make_mut(&mut self.history).push(Point { now_s, running, waiting, stats });
+        }
+        self.number += 1;
+        let places = rows.iter().enumerate().map(|(at, row)| (row.request.id.0, at)).collect();
+        let frame = LiveFrame {
+            number: self.number,
+            now_s,
+            places,
+            arrivals: Arc::new(self.forecaster.arrivals(&self.queue)),
+            coverage: self.forecaster.coverage(),
+            batch: (running, self.queue.max_running),
+            blocks: (stats.blocks_used, self.kv_blocks),
+            history: self.history.clone(),
+            stats,
+            rows,
+        };
+        self.frames.send_replace(Arc::new(frame));
+    }
+}

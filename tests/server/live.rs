@@ -1,0 +1,180 @@
+//! Live requests: states, reasons, estimates, cancellation, time limits, the page and its stream.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{Server, http};
+
+const COMPLETIONS: &str = "/v1/completions";
+
+/// Headers of a request that names itself, with a key.
+fn headers<'a>(id: &'a str, key: &'a str) -> [(&'a str, &'a str); 2] {
+    [("X-Request-Id", id), ("X-Api-Key", key)]
+}
+
+/// A long answer, as a stream.
+fn long() -> Value {
+    json!({ "prompt": "One two", "max_tokens": 700, "ignore_eos": true, "stream": true })
+}
+
+/// Begins `count` long answers, named `prefix` and a number.
+fn begin(server: &Server, prefix: &str, key: &str, count: usize) -> Vec<TcpStream> {
+    let body = long().to_string();
+    let send = |at: usize| {
+        let id = format!("{prefix}{at}");
+        http::send_with(server.address, "POST", COMPLETIONS, &headers(&id, key), &body)
+    };
+    (0..count).map(send).collect()
+}
+
+/// The live requests that `key` sees, once `is_enough` says so.
+fn requests(server: &Server, key: &str, is_enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let begin = Instant::now();
+    loop {
+        let answer = server.exchange("GET", "/v1/requests", &[("X-Api-Key", key)], "");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let data = answer.json()["data"].as_array().expect("a list").clone();
+        if is_enough(&data) {
+            return data;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{data:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn live_requests_are_listed_with_reasons_and_estimates_and_can_be_cancelled() {
+    let options = ["--max-running", "2", "--policy", "fcfs"];
+    let server = Server::start(&options);
+    let mut streams = begin(&server, "long-", "", 6);
+    let is_estimated = |of: &Value| !of["choices"][0]["eta_ms"].is_null();
+    let is_enough = |data: &[Value]| data.len() == 6 && data.iter().all(is_estimated);
+    let live = requests(&server, "", is_enough);
+    for (at, request) in live.iter().enumerate() {
+        let choice = &request["choices"][0];
+        let waits = at >= 2;
+        assert_eq!(request["model"], "demo");
+        assert_eq!(choice["queue_position"], at.saturating_sub(1), "{request:#}");
+        assert_eq!(choice["state"] == "waiting", waits, "{request:#}");
+        assert_eq!(choice["reason"].is_string(), waits, "{request:#}");
+        let [low, high] = [0, 1].map(|end| choice["eta_interval_ms"][end].as_u64());
+        assert!(low <= choice["eta_ms"].as_u64() && choice["eta_ms"].as_u64() <= high);
+    }
+    let reason = live[5]["choices"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("the batch is full (2 requests): 3 are ranked before"), "{reason}");
+    let last = live[5]["id"].as_str().expect("an id");
+    let path = format!("/v1/requests/{last}");
+    assert_eq!(server.request("GET", &path, "").1["id"], last);
+    assert_eq!(server.request("DELETE", &path, "").1["cancelled"], true);
+    let number: usize =
+        last.strip_prefix("long-").and_then(|at| at.parse().ok()).expect("a number");
+    let text = http::Response::read(&mut streams.remove(number)).body;
+    assert!(text.contains("request_cancelled"), "{text}");
+    requests(&server, "", |data| data.iter().all(|of| of["id"] != last));
+    assert_eq!(server.request("DELETE", &path, "").0, 404);
+    drop(streams);
+    requests(&server, "", <[Value]>::is_empty);
+}
+
+#[test]
+fn a_key_sees_its_own_requests_alone() {
+    let file = std::env::temp_dir().join(format!("trail-live-{}.toml", std::process::id()));
+    let keys =
+        "[[keys]]\nname = \"one\"\nkey = \"sk-one\"\n[[keys]]\nname = \"two\"\nkey = \"sk-two\"\n";
+    std::fs::write(&file, keys).expect("written");
+    let options = ["--max-running", "1", "--api-keys", file.to_str().expect("UTF-8")];
+    let server = Server::start_in(&options, &[("TRAIL_API_KEY", "sk-own")]);
+    let streams = [begin(&server, "one-", "sk-one", 2), begin(&server, "two-", "sk-two", 2)];
+    requests(&server, "sk-own", |data| data.len() == 4);
+    let seen = requests(&server, "sk-one", |data| data.len() == 2);
+    assert!(seen.iter().all(|of| of["id"].as_str().is_some_and(|id| id.starts_with("one-"))));
+    let cancel = |key| server.exchange("DELETE", "/v1/requests/two-0", &headers("x", key), "");
+    assert_eq!(cancel("sk-one").status, 404);
+    assert_eq!(cancel("sk-two").status, 200);
+    let frames = frames(&server, "sk-one", 2);
+    let ids: Vec<_> = frames[1]["requests"].as_array().expect("rows").iter().collect();
+    assert!(ids.iter().all(|of| of["id"].is_null() || of["id"] == "one-0" || of["id"] == "one-1"));
+    assert!(ids.iter().any(|of| of["id"].is_null()), "{ids:?}");
+    drop(streams);
+    let _ = std::fs::remove_file(file);
+}
+
+/// The first `count` events of the live stream, the history first.
+fn frames(server: &Server, key: &str, count: usize) -> Vec<Value> {
+    let headers = [("X-Api-Key", key)];
+    let stream = http::send_with(server.address, "GET", "/v1/trail/live", &headers, "");
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let data = lines.filter_map(|line| Some(line.strip_prefix("data: ")?.to_owned()));
+    data.take(count).map(|text| serde_json::from_str(&text).expect("JSON")).collect()
+}
+
+#[test]
+fn the_stream_shows_every_request_and_chunks_their_progress() {
+    let server = Server::start(&["--max-running", "4"]);
+    let idle = frames(&server, "", 2);
+    assert_eq!((&idle[0]["every_s"], &idle[1]["requests"]), (&json!(2.0), &json!([])));
+    let mut streams = begin(&server, "of-", "", 8);
+    requests(&server, "", |data| data.len() == 8);
+    let shown = frames(&server, "", 2);
+    let rows = shown[1]["requests"].as_array().expect("rows");
+    let running = rows.iter().filter(|row| row["place"] == 0).count();
+    assert_eq!((rows.len(), &shown[1]["running"]), (8, &json!(running)));
+    assert!(rows.iter().all(|row| row["id"].as_str().is_some_and(|id| id.starts_with("of-"))));
+    let first = http::Response::read(&mut streams.remove(0));
+    assert!(!first.body.contains("eta_ms"), "progress was not requested");
+    let mut body = long();
+    body["trail"] = json!({ "progress": true });
+    let answer = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
+    assert!(answer.header("x-trail-eta-ms").is_some_and(|ms| ms.parse::<u64>().is_ok()));
+    assert!(answer.header("x-trail-queue-position").is_some());
+    let reports = answer.body.matches("\"eta_interval_ms\":[").count();
+    assert!(reports > 100, "{reports}: {}", &answer.body[..2000.min(answer.body.len())]);
+}
+
+#[test]
+fn time_limits_that_cannot_be_met_are_refused_and_missed_ones_given_up() {
+    let server = Server::start(&["--max-running", "1", "--policy", "fcfs"]);
+    let streams = begin(&server, "long-", "", 6);
+    let is_estimated = |of: &Value| !of["choices"][0]["eta_ms"].is_null();
+    requests(&server, "", |data| data.len() == 6 && data.iter().all(is_estimated));
+    for (field, what) in [("deadline_ms", "the last token"), ("max_wait_ms", "the first token")] {
+        let mut body = long();
+        body[field] = 1.into();
+        let refused = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["code"]), (429, &json!("deadline_unreachable")));
+        assert_eq!(error["param"], field);
+        assert!(error["message"].as_str().is_some_and(|text| text.starts_with(what)), "{error}");
+        assert!(refused.header("retry-after").is_some_and(|s| s.parse::<u64>().is_ok()));
+    }
+    drop(streams);
+    requests(&server, "", <[Value]>::is_empty);
+    let mut body = long();
+    body["deadline_ms"] = 3_600_000.into();
+    let answer = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
+    assert!(answer.body.trim_end().ends_with("[DONE]"), "{}", answer.body);
+}
+
+#[test]
+fn a_limit_that_is_missed_before_anything_was_timed_ends_the_answer() {
+    let server = Server::start(&[]);
+    let mut body = long();
+    body["deadline_ms"] = 20.into();
+    let answer = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
+    assert!(answer.body.contains("deadline_exceeded"), "{}", answer.body);
+    server.wait_for("trail_requests_total{finish_reason=\"deadline\"}", 1.0);
+}
+
+#[test]
+fn browsers_get_a_page_that_loads_nothing_else_and_others_a_list() {
+    let server = Server::start(&[]);
+    let page = server.exchange("GET", "/", &[("Accept", "text/html,*/*;q=0.8")], "");
+    let policy = page.header("content-security-policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    assert!(page.body.starts_with("<!doctype html>") && page.body.contains("<script>"));
+    let (status, list) = server.get("/");
+    assert!(status == 200 && list.contains("/v1/requests"), "{list}");
+}
