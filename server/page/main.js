@@ -14,7 +14,7 @@ class Page {
     this.key = new KeyForm(() => this.connect());
     this.models = new Models(() => this.changeModel());
     this.chat = new Chat(this.models);
-    this.policy = new Policy(this.sections);
+    this.policy = new Policy(this.sections, this.models);
     this.gauges = new Gauges();
     this.queue = new Queue(this.chat.own);
     this.queueText = new QueueText(this.chat.own);

@@ -1,28 +1,12 @@
 // Controls of the scheduling policy, for an admin's key.
 
-/** What a policy may be given, where the server does not say it. */
-const POLICY_PARAMETERS = { trail: ['c', 'tail'] };
-
-/** `trail:c=0.8,tail=1.0` as a name and parameters. */
-function parsePolicy(text, choices) {
-  if (choices.includes(text)) return { name: text, parameters: {} };
-  const colon = text.indexOf(':');
-  if (colon < 0) return { name: text, parameters: {} };
-  const parameters = {};
-  for (const part of text.slice(colon + 1).split(',')) {
-    const [key, value] = part.split('=');
-    if (value !== undefined) parameters[key.trim()] = value.trim();
-  }
-  return { name: text.slice(0, colon), parameters };
-}
-
 class Policy {
   constructor(sections) {
     this.sections = sections;
     this.form = byId('policy-form');
     this.name = byId('policy-name');
     this.fields = { c: byId('policy-c'), tail: byId('policy-tail') };
-    this.allowed = {};
+    this.choices = [];
     this.served = null;
     this.name.addEventListener('change', () => this.enable());
     this.form.addEventListener('submit', (event) => this.apply(event));
@@ -48,38 +32,38 @@ class Policy {
     if (changed && !byId('policy').hidden) this.refresh().catch(() => {});
   }
 
-  show({ policy, choices, parameters }) {
-    this.allowed = parameters || POLICY_PARAMETERS;
-    const parsed = parsePolicy(policy, choices);
-    const names = choices.includes(parsed.name) ? choices : [parsed.name, ...choices];
+  show(policy) {
+    this.choices = policy.choices;
+    const names = this.choices.map((choice) => choice.name);
+    if (!names.includes(policy.name)) names.unshift(policy.name);
     this.name.replaceChildren(...names.map((name) => make('option', { value: name }, name)));
-    this.name.value = parsed.name;
-    for (const [key, field] of Object.entries(this.fields)) {
-      field.value = parsed.parameters[key] || '';
-    }
+    this.name.value = policy.name;
+    this.fields.c.value = policy.c ?? '';
+    this.fields.tail.value = policy.tail_bound ?? '';
     this.enable();
-    setText(byId('policy-status'), `In force: ${policy}.`);
+    setText(byId('policy-status'), `In force: ${policy.policy}.`);
   }
 
   /** Only the fields that the policy has. */
   enable() {
-    const names = this.allowed[this.name.value] || [];
-    for (const [key, field] of Object.entries(this.fields)) field.disabled = !names.includes(key);
+    const choice = this.choices.find(({ name }) => name === this.name.value) || {};
+    this.fields.c.disabled = !choice.has_c;
+    this.fields.tail.disabled = !choice.has_tail_bound;
   }
 
-  text() {
-    const given = Object.entries(this.fields)
-      .filter(([, field]) => !field.disabled && field.value !== '')
-      .map(([key, field]) => `${key}=${field.valueAsNumber}`);
-    return given.length > 0 ? `${this.name.value}:${given.join(',')}` : this.name.value;
+  change() {
+    const given = (field) => (field.disabled || field.value === '' ? null : field.valueAsNumber);
+    const { c, tail } = this.fields;
+    const model = models.current();
+    return { model, policy: this.name.value, c: given(c), tail_bound: given(tail) };
   }
 
   async apply(event) {
     event.preventDefault();
-    const policy = this.text();
-    setText(byId('policy-status'), `Setting ${policy}.`);
+    const change = this.change();
+    setText(byId('policy-status'), `Setting ${change.policy}.`);
     try {
-      this.show(await callJson('v1/trail/policy', { body: { policy } }));
+      this.show(await callJson('v1/trail/policy', { body: change }));
     } catch (error) {
       setText(byId('policy-status'), `Not changed. ${inWords(error)}`);
     }

@@ -148,11 +148,20 @@ fn counters(stats: &Stats, failed: u64) -> [(&'static str, &'static str, u64); 1
     ]
 }
 
-/// Converts the engine's counters, and the prompts that its predictor could not read, to Prometheus
-/// metric families.
-pub(crate) fn families(stats: &Stats, failed: u64) -> prometheus::Result<Vec<MetricFamily>> {
+/// Converts the engine's counters, the prompts that its predictor could not read, and the share of
+/// estimated times that held, to Prometheus metric families.
+pub(crate) fn families(
+    stats: &Stats,
+    failed: u64,
+    eta_coverage: Option<f64>,
+) -> prometheus::Result<Vec<MetricFamily>> {
     let mut families = Vec::new();
-    for (name, help, value) in gauges(stats) {
+    let coverage = (
+        "trail:eta_coverage",
+        "Share of the last 256 times that were within the interval of 80 % given before.",
+        eta_coverage.unwrap_or(f64::NAN),
+    );
+    for (name, help, value) in gauges(stats).into_iter().chain([coverage]) {
         let gauge = Gauge::with_opts(Opts::new(name, help))?;
         gauge.set(value);
         families.extend(gauge.collect());

@@ -61,6 +61,7 @@ mod openapi;
 mod options;
 mod page;
 mod past_call;
+mod policy;
 mod process_limits;
 mod prompt;
 mod prompt_scores;

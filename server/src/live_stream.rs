@@ -34,7 +34,7 @@ const MAX_ROWS: usize = 1000;
 #[derive(Deserialize)]
 pub(crate) struct Which {
     /// One of the model's names.
-    model: Option<String>,
+    pub model: Option<String>,
 }
 
 /// Frames as text, by what the viewer may see: all viewers with the same view have one.

@@ -33,6 +33,8 @@ pub(crate) struct ModelReport<'a> {
     pub stats: Stats,
     /// Prompts that its predictor could not read.
     pub failed: u64,
+    /// Share of estimated times that held.
+    pub eta_coverage: Option<f64>,
 }
 
 fn set_up<T>(metrics: prometheus::Result<T>) -> Result<T, Error> {
@@ -57,7 +59,7 @@ impl ModelReport<'_> {
     /// The metrics of the model, without its name, and under vLLM's names.
     fn families(&self) -> prometheus::Result<Vec<MetricFamily>> {
         let mut families = self.metrics.registry.gather();
-        families.extend(engine_metrics::families(&self.stats, self.failed)?);
+        families.extend(engine_metrics::families(&self.stats, self.failed, self.eta_coverage)?);
         families.extend(vllm_metrics::families(&families, self.stats.num_blocks, self.name));
         Ok(families)
     }
@@ -154,7 +156,8 @@ mod tests {
         metrics.responded(400);
         let mut stats = Stats { running: 3, step_rows: 999, ..Stats::default() };
         (stats.step_tokens[0], stats.step_tokens[1], stats.step_tokens[13]) = (2, 1, 2);
-        let report = |name| ModelReport { name, metrics: &model, stats, failed: 2 };
+        let report =
+            |name| ModelReport { name, metrics: &model, stats, failed: 2, eta_coverage: None };
         let text = |models: &[&'static str]| {
             let reports: Vec<_> = models.iter().map(|&name| report(name)).collect();
             String::from_utf8(metrics.text(&reports).expect("text")).expect("UTF-8")

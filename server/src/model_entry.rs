@@ -175,7 +175,13 @@ impl ModelEntry {
             State::Loaded(model) => model.engine.predictor().map_or(0, |of| of.failures()),
             _ => 0,
         };
-        ModelReport { name: self.name(), metrics: &self.metrics, stats: self.stats(), failed }
+        ModelReport {
+            name: self.name(),
+            metrics: &self.metrics,
+            stats: self.stats(),
+            failed,
+            eta_coverage: self.live_frame().and_then(|frame| frame.coverage),
+        }
     }
 
     /// Requests in the engine.

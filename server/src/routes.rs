@@ -11,12 +11,13 @@ use crate::live_requests::{Cancelled, LiveRequest, LiveRequestList};
 use crate::messages::InputTokens;
 use crate::models::{ModelCard, ModelList};
 use crate::openapi::Schemas;
+use crate::policy::ServedPolicy;
 use crate::responses::Deleted;
 use crate::state::{ServerState, Version};
 use crate::tokenize::{DetokenizeResponse, TokenizeResponse};
 use crate::{
     adapters, chat, completions, embeddings, live_requests, live_stream, messages, models, openapi,
-    page, response_object, responses, scrape, state, tokenize,
+    page, policy, response_object, responses, scrape, state, tokenize,
 };
 
 /// Checks before a route.
@@ -166,6 +167,7 @@ fn reading() -> Vec<Route> {
     let request = "/v1/requests/{id}";
     let live = Json(Schemas::of::<LiveRequestList>);
     let one = Json(Schemas::of::<LiveRequest>);
+    let policy = Json(Schemas::of::<ServedPolicy>);
     let cancelled = Json(Schemas::of::<Cancelled>);
     vec![
         route(("get", "/v1/models"), "List the models", cards, models::list),
@@ -181,6 +183,7 @@ fn reading() -> Vec<Route> {
             Content::Text,
             live_stream::stream,
         ),
+        route(("get", "/v1/trail/policy"), "Return the scheduling policy", policy, policy::show),
     ]
 }
 
@@ -192,6 +195,13 @@ fn changing() -> Vec<Route> {
             .takes(models::change_request),
         route(post("/v1/unload_model"), "Unload a model", Content::Text, models::unload)
             .takes(models::change_request),
+        route(
+            post("/v1/trail/policy"),
+            "Change the scheduling policy",
+            Content::Json(Schemas::of::<ServedPolicy>),
+            policy::change,
+        )
+        .takes(policy::change_request),
         route(post("/v1/load_lora_adapter"), "Load an adapter", Content::Text, adapters::load)
             .takes(adapters::load_request),
         route(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Server, http};
+use crate::common::{Server, http, trail_rt};
 
 const COMPLETIONS: &str = "/v1/completions";
 
@@ -177,4 +177,62 @@ fn browsers_get_a_page_that_loads_nothing_else_and_others_a_list() {
     assert!(page.body.starts_with("<!doctype html>") && page.body.contains("<script>"));
     let (status, list) = server.get("/");
     assert!(status == 200 && list.contains("/v1/requests"), "{list}");
+}
+
+/// The policy changes under load: no answer does, the log replays, and users may not do it.
+#[test]
+fn an_admin_changes_the_policy_while_requests_run() {
+    let path = std::env::temp_dir().join(format!("trail-policy-{}.jsonl", std::process::id()));
+    let log = path.to_str().expect("UTF-8");
+    let options = ["--max-running", "2", "--api-key", "sk-own", "--record", log];
+    let mut server = Server::start(&options);
+    let key = [("X-Api-Key", "sk-own")];
+    let shown = server.exchange("GET", "/v1/trail/policy", &key, "").json();
+    assert_eq!((&shown["name"], &shown["may_change"]), (&json!("trail"), &json!(true)));
+    let choices: Vec<_> = shown["choices"].as_array().expect("a list").iter().collect();
+    assert!(choices.iter().all(|of| of["name"] != "oracle") && choices.len() > 10, "{shown:#}");
+    let mut body = long();
+    (body["seed"], body["max_tokens"]) = (7.into(), 200.into());
+    let answer = |body: &Value| {
+        http::send_with(server.address, "POST", COMPLETIONS, &key, &body.to_string())
+    };
+    let text = |stream: TcpStream| {
+        let body = http::Response::read(&mut { stream }).body;
+        let chunks = body.lines().filter_map(|line| line.strip_prefix("data: {"));
+        let text = |chunk: &str| {
+            let chunk: Value = serde_json::from_str(&format!("{{{chunk}")).expect("JSON");
+            chunk["choices"][0]["text"].as_str().unwrap_or_default().to_owned()
+        };
+        chunks.map(text).collect::<String>()
+    };
+    let alone = text(answer(&body));
+    let streams: Vec<_> = (0..8).map(|_| answer(&body)).collect();
+    requests(&server, "sk-own", |data| data.len() > 5);
+    let set =
+        |change: Value| server.exchange("POST", "/v1/trail/policy", &key, &change.to_string());
+    for change in [
+        json!({ "policy": "fcfs" }),
+        json!({ "policy": "trail", "c": 0.5, "tail_bound": 0.0 }),
+        json!({ "policy": "rr-sjf" }),
+    ] {
+        let answer = set(change.clone());
+        assert_eq!((answer.status, &answer.json()["name"]), (200, &change["policy"]), "{change}");
+    }
+    for (change, field) in [
+        (json!({ "policy": "oracle" }), "policy"),
+        (json!({ "policy": "best" }), "policy"),
+        (json!({ "policy": "trail", "c": 1.5 }), "c"),
+        (json!({ "policy": "fcfs", "tail_bound": 1.0 }), "tail_bound"),
+    ] {
+        let refused = set(change.clone());
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(field)));
+    }
+    assert!(streams.into_iter().all(|stream| text(stream) == alone));
+    server.terminate();
+    assert!(server.end().0.success());
+    let text = std::fs::read_to_string(&path).expect("a log");
+    assert!((1..=3).contains(&text.matches("{\"policy\":{").count()), "{text}");
+    let output = trail_rt(&["replay", log]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let _ = std::fs::remove_file(path);
 }

@@ -148,7 +148,7 @@ impl EngineConfig {
             observer: Observing(self.observer.take()),
             turns: self.cpu_share.map(|share| share.turns.join(share.weight)),
             counters: self.counters.clone(),
-            live: LiveReporter::new(live_board.clone()),
+            live: LiveReporter::new(live_board.clone(), self.policy),
             policy: policy.clone(),
             step: 0,
             backend: built.backend,

@@ -7,6 +7,7 @@ use std::mem::swap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{Decision, LiveRequest, Plan, PrefillPace, Scheduler, StepLine, StepPace};
 
 /// Decisions that are kept between two snapshots; later ones are lost.
@@ -24,6 +25,8 @@ pub struct LiveSnapshot {
     pub requests: Vec<LiveRequest>,
     /// Decisions since the snapshot before.
     pub decisions: Vec<Decision>,
+    /// The policy that ranks them.
+    pub policy: PolicyKind,
     /// KV blocks that requests hold.
     pub blocks_used: u32,
     /// Costs of the last steps.
@@ -80,12 +83,18 @@ pub(super) struct LiveReporter {
     /// Of the plans since the last snapshot.
     decisions: Vec<Decision>,
     step_line: StepLine,
+    policy: PolicyKind,
 }
 
 impl LiveReporter {
-    pub(super) fn new(board: Arc<LiveBoard>) -> LiveReporter {
+    pub(super) fn new(board: Arc<LiveBoard>, policy: PolicyKind) -> LiveReporter {
         let decisions = Vec::with_capacity(MAX_DECISIONS);
-        LiveReporter { board, decisions, step_line: StepLine::default() }
+        LiveReporter { board, decisions, step_line: StepLine::default(), policy }
+    }
+
+    /// The policy has changed.
+    pub(super) fn set_policy(&mut self, policy: PolicyKind) {
+        self.policy = policy;
     }
 
     /// Keeps the decisions of `plan`, and forgets all before where there is no more room.
@@ -120,6 +129,7 @@ impl LiveReporter {
         snapshot.decisions.extend(self.decisions.drain(..).take(room));
         (snapshot.step, snapshot.now_s) = (step, now_s);
         snapshot.pace = self.step_line.pace(pace.prefill_token_s());
+        snapshot.policy = self.policy;
         snapshot.blocks_used = scheduler.blocks_used();
         snapshot.overdue_after_s = scheduler.policy().overdue_after_s();
         *is_new = true;

@@ -215,8 +215,14 @@ impl Engine {
         self.policy.kind()
     }
 
-    /// Changes the policy from the next step on; it changes no answer. The reason if the engine
-    /// lacks what the policy needs: a probe, a predictor of first lengths, or true lengths.
+    /// The reason for which the engine cannot rank by `policy`: it lacks a probe, a predictor of
+    /// first lengths, or true lengths.
+    pub fn check_policy(&self, policy: PolicyKind) -> Result<(), String> {
+        self.policy.check(policy)
+    }
+
+    /// Changes the policy from the next step on; it changes no answer. Refused as by
+    /// [`Engine::check_policy`].
     pub fn set_policy(&self, policy: PolicyKind) -> Result<(), String> {
         self.policy.set(policy)
     }

@@ -59,13 +59,18 @@ impl PolicySwitch {
         *self.lock()
     }
 
-    /// Sets the policy from the next step on.
-    pub(super) fn set(&self, kind: PolicyKind) -> Result<(), String> {
+    /// Refuses a policy that the engine lacks something for.
+    pub(super) fn check(&self, kind: PolicyKind) -> Result<(), String> {
         // A served request has no true length.
         if kind.needs() == Needs::TrueLengths && !self.provided.replays {
             return Err(format!("policy {} needs the true lengths of recorded runs", kind.name()));
         }
-        self.provided.check(kind)?;
+        self.provided.check(kind)
+    }
+
+    /// Sets the policy from the next step on.
+    pub(super) fn set(&self, kind: PolicyKind) -> Result<(), String> {
+        self.check(kind)?;
         *self.lock() = kind;
         self.is_changed.store(true, Ordering::Release);
         Ok(())

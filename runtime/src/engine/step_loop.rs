@@ -191,6 +191,7 @@ impl StepLoop {
         self.scheduler.limit_prefill(self.prefill_pace.limit());
         if let Some(policy) = self.policy.take() {
             self.scheduler.set_policy(policy);
+            self.live.set_policy(policy);
         }
         loop {
             self.scheduler.plan(self.step + 1, self.clock.now_s());

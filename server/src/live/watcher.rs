@@ -158,8 +158,9 @@ impl Watcher {
         if begin < self.next_estimate || !self.snapshot.pace.is_known() {
             return;
         }
-        let LiveSnapshot { now_s, pace, overdue_after_s, .. } = self.snapshot;
+        let LiveSnapshot { now_s, pace, overdue_after_s, policy, .. } = self.snapshot;
         let queue = &mut self.queue;
+        queue.set_policy(policy);
         (queue.now_s, queue.pace, queue.overdue_after_s) = (now_s, pace, overdue_after_s);
         queue.requests.clone_from(&self.snapshot.requests);
         let forecasts = self.forecaster.estimate(queue);

@@ -51,9 +51,9 @@ pub struct Queue {
 
 impl Queue {
     /// A queue without requests of a scheduler of these sizes and this policy.
-    pub fn new(config: &SchedulerConfig, mut policy: PolicyKind) -> Queue {
+    pub fn new(config: &SchedulerConfig, policy: PolicyKind) -> Queue {
         Queue {
-            ranking: policy.ranking_mut().map_or(Ranking::PAPER, |ranking| *ranking),
+            ranking: ranking_of(policy),
             now_s: 0.0,
             requests: Vec::new(),
             max_running: config.max_running as usize,
@@ -63,4 +63,13 @@ impl Queue {
             overdue_after_s: None,
         }
     }
+
+    /// Sets the order to that of another policy.
+    pub fn set_policy(&mut self, policy: PolicyKind) {
+        (self.order, self.ranking) = (QueueOrder::of(policy), ranking_of(policy));
+    }
+}
+
+fn ranking_of(mut policy: PolicyKind) -> Ranking {
+    policy.ranking_mut().map_or(Ranking::PAPER, |ranking| *ranking)
 }
