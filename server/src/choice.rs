@@ -150,7 +150,7 @@ impl Choice {
             return Err(Refused::ByTime(error));
         }
         let owner = Owner::new(access, index);
-        let live = model.live.enter(&handle, owner, prompt_tokens, estimate);
+        let live = model.live.enter(&handle, owner, (prompt_tokens, size.max_tokens), estimate);
         let mut choice = Choice {
             index,
             is_first,
@@ -291,7 +291,10 @@ impl Choice {
                 },
                 Event::Token { id, logprob } => self.take_token(id, logprob),
                 Event::Finished { reason } => self.take_end(reason)?,
-                Event::Prediction { .. } | Event::Preempted { .. } => {}
+                Event::Prediction { generated, remaining } => {
+                    self.live.predict(generated, remaining);
+                }
+                Event::Preempted { .. } => {}
             }
         }
         Ok(())

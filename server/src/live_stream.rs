@@ -39,7 +39,10 @@ pub(crate) struct Which {
 
 /// Frames as text, by what the viewer may see: all viewers with the same view have one.
 #[derive(Default)]
-pub(crate) struct FrameTexts(Mutex<HashMap<(String, Option<String>), (u64, Arc<str>)>>);
+pub(crate) struct FrameTexts(Mutex<HashMap<View, (u64, Arc<str>)>>);
+
+/// A model's name, and the name of a user's key; `None` for viewers who see all.
+type View = (String, Option<String>);
 
 impl FrameTexts {
     /// The text of `frame` of model `name` for a viewer with `access`.
@@ -165,6 +168,8 @@ struct Viewer {
     name: String,
     /// Number of the frame sent last; `None` before the history was sent.
     sent: Option<u64>,
+    /// Number of the comparison of policies sent last.
+    compared: Option<u64>,
 }
 
 impl Viewer {
@@ -173,6 +178,13 @@ impl Viewer {
         let mut cut = self.state.lifecycle.watch();
         let mut waited = Duration::ZERO;
         loop {
+            let what_if = self.model.what_if().and_then(|of| of.ask());
+            if let Some((number, text)) = what_if.filter(|of| Some(of.0) != self.compared)
+                && self.sent.is_some()
+            {
+                self.compared = Some(number);
+                return Some((Ok(Event::default().event("whatif").data(&*text)), self));
+            }
             let frame = self.model.live_frame().unwrap_or_default();
             let event = match self.sent {
                 None => {
@@ -211,7 +223,7 @@ pub(crate) async fn stream(
         None => state.models.first().clone(),
     };
     let name = model.name().to_owned();
-    let viewer = Viewer { state: state.clone(), access, model, name, sent: None };
+    let viewer = Viewer { state: state.clone(), access, model, name, sent: None, compared: None };
     let events = stream::unfold(viewer, Viewer::next);
     let events = Sse::new(events).keep_alive(KeepAlive::default());
     Ok(([("x-accel-buffering", "no")], events))

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::adapters::Adapters;
 use crate::error::ApiError;
-use crate::live::LiveFrame;
+use crate::live::{LiveFrame, WhatIf};
 use crate::metrics::{ModelMetrics, ModelReport};
 use crate::served_model::{Formats, ServedModel};
 
@@ -148,6 +148,14 @@ impl ModelEntry {
     pub(crate) fn live_frame(&self) -> Option<Arc<LiveFrame>> {
         match &*self.state.borrow() {
             State::Loaded(model) => Some(model.live.frame()),
+            _ => None,
+        }
+    }
+
+    /// What other policies would have done with the model's traffic.
+    pub(crate) fn what_if(&self) -> Option<Arc<WhatIf>> {
+        match &*self.state.borrow() {
+            State::Loaded(model) => Some(model.live.what_if().clone()),
             _ => None,
         }
     }

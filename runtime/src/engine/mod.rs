@@ -79,7 +79,7 @@ pub use step_cost_file::load_step_cost;
 pub use step_loop::StepOutcome;
 pub use stepped::SteppedEngine;
 pub use trail_scheduler::policies::{DEFAULT_C, InitialLength, Needs, PolicyKind};
-pub use trail_scheduler::{BlockHash, ExpertCost, StepCost, StepWork};
+pub use trail_scheduler::{BlockHash, ExpertCost, SchedulerConfig, StepCost, StepWork};
 pub use turns::Turns;
 
 use crate::model::Model;
@@ -230,6 +230,11 @@ impl Engine {
     /// Description of the device that runs the model.
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// Sizes and bounds of the scheduler.
+    pub fn scheduler_config(&self) -> &SchedulerConfig {
+        &self.admission.scheduler
     }
 
     /// Most sequences in one step.

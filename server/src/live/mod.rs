@@ -10,6 +10,7 @@ mod history;
 mod progress;
 mod reason;
 mod watcher;
+mod what_if;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -19,12 +20,14 @@ use tokio::sync::watch;
 use trail_cli::Error;
 use trail_runtime::engine::{Clock, Engine, RequestHandle};
 use trail_simulator::forecast::{Answer, ArrivalForecast};
+use trail_simulator::{Job, Refined};
 
 use crate::access::Access;
 pub(crate) use frame::{LiveFrame, LiveRow};
 pub(crate) use history::{COLUMNS, EVERY_S};
 pub(crate) use progress::Progress;
 use watcher::Watcher;
+pub(crate) use what_if::WhatIf;
 
 /// Whose answer it is.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Owner {
 enum LiveEvent {
     Arrived { id: u64, at_s: f64, owner: Box<Owner>, estimate: Option<Box<ArrivalForecast>> },
     Began { id: u64, at_s: f64 },
-    Ended { id: u64, at_s: f64, answer: Option<Answer> },
+    Ended { id: u64, at_s: f64, answer: Option<Answer>, job: Option<Box<Job>> },
     Stop,
 }
 
@@ -59,6 +62,7 @@ enum LiveEvent {
 pub(crate) struct LiveModel {
     events: Sender<LiveEvent>,
     frames: watch::Receiver<Arc<LiveFrame>>,
+    what_if: Arc<WhatIf>,
     clock: Arc<dyn Clock>,
     thread: Option<JoinHandle<()>>,
 }
@@ -68,12 +72,14 @@ impl LiveModel {
     pub(crate) fn start(engine: &Engine) -> Result<LiveModel, Error> {
         let (events, inbox): (Sender<LiveEvent>, Receiver<LiveEvent>) = channel();
         let (sender, frames) = watch::channel(Arc::new(LiveFrame::default()));
-        let watcher = Watcher::new(engine, inbox, sender);
+        let what_if = Arc::<WhatIf>::default();
+        let watcher = Watcher::new(engine, inbox, sender, what_if.clone());
         let thread = std::thread::Builder::new().name("trail-live".into());
         let thread = thread
             .spawn(move || watcher.run())
             .map_err(|error| Error::failed(format!("cannot start a thread: {error}")))?;
-        Ok(LiveModel { events, frames, clock: engine.clock().clone(), thread: Some(thread) })
+        let clock = engine.clock().clone();
+        Ok(LiveModel { events, frames, what_if, clock, thread: Some(thread) })
     }
 
     /// The last frame.
@@ -81,12 +87,17 @@ impl LiveModel {
         self.frames.borrow().clone()
     }
 
+    /// What other policies would have done.
+    pub(crate) fn what_if(&self) -> &Arc<WhatIf> {
+        &self.what_if
+    }
+
     /// Takes in an answer that was submitted.
     pub(crate) fn enter(
         &self,
         handle: &RequestHandle,
         owner: Owner,
-        prompt_tokens: u32,
+        (prompt_tokens, max_tokens): (u32, u32),
         estimate: Option<ArrivalForecast>,
     ) -> LiveAnswer {
         let (id, predicted) = (handle.id(), handle.initial_prediction());
@@ -96,8 +107,11 @@ impl LiveModel {
         let _ = self.events.send(LiveEvent::Arrived { id, at_s, owner, estimate });
         LiveAnswer {
             id,
+            arrival_s: at_s,
             prompt_tokens,
+            max_tokens,
             predicted,
+            predictions: Vec::new(),
             events: self.events.clone(),
             frames: self.frames.clone(),
             clock: self.clock.clone(),
@@ -119,8 +133,12 @@ impl Drop for LiveModel {
 /// An answer in progress. One that is dropped before its end was cut off.
 pub(crate) struct LiveAnswer {
     id: u64,
+    arrival_s: f64,
     prompt_tokens: u32,
+    max_tokens: u32,
     predicted: Option<f32>,
+    /// Of the remaining tokens, by the tokens that there were.
+    predictions: Vec<f32>,
     events: Sender<LiveEvent>,
     frames: watch::Receiver<Arc<LiveFrame>>,
     clock: Arc<dyn Clock>,
@@ -134,10 +152,38 @@ impl LiveAnswer {
         let _ = self.events.send(LiveEvent::Began { id: self.id, at_s });
     }
 
+    /// Records what was expected when there were `generated` tokens.
+    pub(crate) fn predict(&mut self, generated: u32, remaining: f32) {
+        // Where one was late, the one before counts down.
+        while self.predictions.len() < generated as usize {
+            let last = self.predictions.last().or(self.predicted.as_ref());
+            let next = last.map_or(1.0, |tokens| (tokens - 1.0).max(1.0));
+            self.predictions.push(next);
+        }
+        if self.predictions.len() == generated as usize {
+            self.predictions.push(remaining);
+        }
+    }
+
     /// Records the end of a whole answer of `tokens`.
     pub(crate) fn end(&mut self, tokens: u32) {
-        let LiveAnswer { prompt_tokens, predicted, .. } = *self;
-        self.finish(Some(Answer { prompt_tokens, length: tokens, predicted }));
+        let LiveAnswer { prompt_tokens, predicted, max_tokens, .. } = *self;
+        let predictions = std::mem::take(&mut self.predictions);
+        let job = Job {
+            id: self.id,
+            arrival_ns: (self.arrival_s * 1e9) as u64,
+            prompt_tokens,
+            output_tokens: tokens.max(1),
+            max_tokens: max_tokens.max(tokens),
+            r: predicted,
+            refined: match predictions.is_empty() {
+                true => Refined::None,
+                false => Refined::Recorded(predictions.into()),
+            },
+            block_hashes: [].into(),
+        };
+        let answer = Answer { prompt_tokens, length: tokens, predicted };
+        self.finish(Some(answer), Some(Box::new(job)));
     }
 
     /// The progress of an answer of `tokens` so far.
@@ -153,16 +199,16 @@ impl LiveAnswer {
         Some((row, self.clock.now_s() - frame.now_s))
     }
 
-    fn finish(&mut self, answer: Option<Answer>) {
+    fn finish(&mut self, answer: Option<Answer>, job: Option<Box<Job>>) {
         if !std::mem::replace(&mut self.has_ended, true) {
             let at_s = self.clock.now_s();
-            let _ = self.events.send(LiveEvent::Ended { id: self.id, at_s, answer });
+            let _ = self.events.send(LiveEvent::Ended { id: self.id, at_s, answer, job });
         }
     }
 }
 
 impl Drop for LiveAnswer {
     fn drop(&mut self) {
-        self.finish(None);
+        self.finish(None, None);
     }
 }

@@ -12,6 +12,7 @@ use trail_simulator::forecast::{Forecast, Forecaster, Queue};
 
 use super::frame::{LiveFrame, LiveRow};
 use super::history::{History, Point};
+use super::what_if::{self, Traffic, WhatIf};
 use super::{LiveEvent, Owner};
 
 /// Time between two frames.
@@ -49,14 +50,30 @@ pub(super) struct Watcher {
     forecast_s: f64,
     next_estimate: Instant,
     history: Arc<History>,
+    traffic: Traffic,
+    what_if: Arc<WhatIf>,
+    compared: Compared,
     number: u64,
 }
+
+/// What does not change of an engine whose traffic is compared.
+struct Compared {
+    config: SchedulerConfig,
+    max_gap: Duration,
+    /// Policies that the engine could have.
+    others: Vec<PolicyKind>,
+}
+
+/// Policies that others are compared with: the plainest, and the best by the prompt and by the
+/// answer.
+const COMPARED: [&str; 3] = ["fcfs", "sjf", "trail"];
 
 impl Watcher {
     pub(super) fn new(
         engine: &Engine,
         inbox: Receiver<LiveEvent>,
         frames: watch::Sender<Arc<LiveFrame>>,
+        what_if: Arc<WhatIf>,
     ) -> Watcher {
         let (max_running, num_blocks) = (engine.max_running() as u32, engine.kv_blocks() as u32);
         let sizes = SchedulerConfig { max_running, num_blocks, ..SchedulerConfig::default() };
@@ -76,6 +93,22 @@ impl Watcher {
             forecast_s: 0.0,
             next_estimate: Instant::now(),
             history: Arc::default(),
+            traffic: Traffic::default(),
+            what_if,
+            compared: Compared {
+                // Prompts have no hashes here.
+                config: SchedulerConfig {
+                    cached_blocks: 0,
+                    host_blocks: 0,
+                    ..*engine.scheduler_config()
+                },
+                max_gap: engine.max_gap().unwrap_or_default(),
+                others: COMPARED
+                    .iter()
+                    .filter_map(|name| name.parse().ok())
+                    .filter(|&policy| engine.check_policy(policy).is_ok())
+                    .collect(),
+            },
             number: 0,
         }
     }
@@ -112,7 +145,8 @@ impl Watcher {
                 self.forecaster.arrived(id, at_s, estimate.as_deref());
             }
             LiveEvent::Began { id, at_s } => self.forecaster.began(id, at_s),
-            LiveEvent::Ended { id, at_s, answer } => {
+            LiveEvent::Ended { id, at_s, answer, job } => {
+                job.into_iter().for_each(|job| self.traffic.push(*job));
                 self.known.remove(&id);
                 self.forecasts.remove(&id);
                 self.forecaster.ended(id, at_s, answer);
@@ -148,6 +182,7 @@ impl Watcher {
         self.snapshot.decisions = decisions;
         self.snapshot.requests.sort_unstable_by_key(|request| request.key);
         self.estimate();
+        self.compare();
         let rows = self.rows();
         self.publish(rows);
     }
@@ -167,6 +202,19 @@ impl Watcher {
         self.forecasts = forecasts.iter().map(|of| (of.id, *of)).collect();
         self.forecast_s = now_s;
         self.next_estimate = begin + ESTIMATE_SHARE * begin.elapsed();
+    }
+
+    /// Compares policies on the last minutes' traffic, if a viewer waits for it.
+    fn compare(&mut self) {
+        let LiveSnapshot { now_s, pace, policy, .. } = self.snapshot;
+        let Compared { config, max_gap, others } = &self.compared;
+        self.traffic.compare(now_s, &self.what_if, || what_if::Engine {
+            config: *config,
+            max_gap: *max_gap,
+            served: policy,
+            others: others.clone(),
+            pace,
+        });
     }
 
     fn rows(&self) -> Vec<LiveRow> {
