@@ -2,14 +2,14 @@
 //! request's buffers are allocated when it is first scheduled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use trail_counting_allocator::of_thread;
 use trail_probe::{Inputs, Probe};
 use trail_runtime::engine::{
-    CpuSettings, Engine, EngineConfig, Event, Notify, PolicyKind, Request, RequestHandle,
-    SamplingParams, Speculate,
+    CpuSettings, Engine, EngineConfig, Event, LiveSnapshot, Notify, PolicyKind, Request,
+    RequestHandle, SamplingParams, Speculate,
 };
 use trail_runtime::model::{Adapter, Dtype, Model, Projection};
 
@@ -117,6 +117,34 @@ fn steps_that_score_prompts_allocate_nothing() {
         assert!(engine.stats().evictions > evictions, "too many blocks for that");
         before = now;
     }
+}
+
+/// A reader asks for snapshots all the time; it makes room for them on its own thread.
+#[test]
+fn snapshots_of_live_requests_allocate_nothing() {
+    let _alone = super::alone();
+    let engine = Engine::new(model(7), config(Speculate::Auto)).expect("builds");
+    let (_, before) = run(&engine, 30, &[]);
+    let is_done = AtomicBool::new(false);
+    let (allocations, [snapshots, live]) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut snapshot, mut counts) = (LiveSnapshot::default(), [0; 2]);
+            while !is_done.load(Ordering::Relaxed) {
+                engine.live_board().ask();
+                std::thread::sleep(Duration::from_micros(50));
+                if engine.live_board().take(&mut snapshot) {
+                    counts[0] += 1;
+                    counts[1] += snapshot.requests.len();
+                }
+            }
+            counts
+        });
+        let (_, now) = run(&engine, 60, &[]);
+        is_done.store(true, Ordering::Relaxed);
+        (now - before, reader.join().expect("no panic"))
+    });
+    assert_eq!(allocations, REQUESTS * PER_REQUEST);
+    assert!(snapshots > 5 && live > snapshots, "{snapshots} snapshots of {live} requests");
 }
 
 fn model(seed: u64) -> Arc<Model> {

@@ -12,9 +12,11 @@ mod calibration;
 mod history;
 mod queue;
 mod sample;
+mod task;
+#[cfg(test)]
+mod tests;
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use trail_platform::rng::Rng;
 use trail_scheduler::{LiveRequest, Phase};

@@ -5,7 +5,7 @@
 //! earlier for a shorter one. Prefill stops all others for its time. Requests go on arriving as
 //! they did.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use trail_platform::rng::Rng;
@@ -14,6 +14,7 @@ use trail_scheduler::{Key, LiveRequest, Phase};
 
 use super::history::History;
 use super::queue::{Queue, QueueOrder};
+use super::task::{Ordered, Task, remaining};
 
 /// Arrivals of a sample for each request of the queue, and more.
 const ARRIVALS: (usize, usize) = (3, 200);
@@ -34,52 +35,6 @@ const BELIEF: f64 = 0.5;
 
 /// Seconds by which the bound falls per second (the scheduler's `tail_bound`).
 const FORGET: f64 = 0.1;
-
-/// A float with its total order, for heaps.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Ordered(f64);
-
-impl Eq for Ordered {}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Ordered) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Ordered) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// A request of the sample.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    /// True output tokens left.
-    left: f64,
-    /// Place in the order: lower first.
-    rank: f64,
-    /// Tokens to compute before the next one.
-    prefill: f64,
-    /// KV tokens that it needs.
-    kv: f64,
-    /// Seconds from now; below 0 for a request of the queue.
-    arrival_s: f64,
-    /// Output tokens in which it may be preempted still.
-    preemptable: f64,
-    /// True before its first token.
-    is_new: bool,
-    /// Output tokens until it is ranked by what it has shown; 0 where it is.
-    trial: f64,
-    /// It precedes those ranked by length, by arrival.
-    is_overdue: bool,
-    /// Count of tokens at which it took its place; `None` outside the batch.
-    since: Option<f64>,
-    /// Number of times it left the batch.
-    version: u32,
-    ended: bool,
-}
 
 /// Seconds from now to the first and the last token of each request of the queue. The first is 0
 /// for one that has it.
@@ -123,10 +78,7 @@ impl<'a> Sample<'a> {
         let trial = f64::from(min_run_tokens);
         let preempts = queue.order == (QueueOrder::Length { preempts: true });
         let mut sample = Sample {
-            overdue_s: match is_bounded {
-                true => queue.overdue_after_s.unwrap_or(0.0),
-                false => f64::INFINITY,
-            },
+            overdue_s: queue.overdue_after_s.filter(|_| is_bounded).unwrap_or(f64::INFINITY),
             express,
             trial: if preempts && trial < express * found { trial } else { 0.0 },
             queue,
@@ -175,13 +127,16 @@ impl<'a> Sample<'a> {
         let known = f64::from(request.prompt_tokens + request.generated);
         let expected = request.remaining.map_or(left, f64::from);
         let class = request.key.class();
+        let first = request.first_prediction.map_or(expected, f64::from);
+        let preemptable = PREEMPTABLE * first - f64::from(request.generated);
+        // What a burn-in protects is soon as the others.
+        let burns_in = request.phase == Phase::Running && preemptable > 0.0;
         let rank = match (self.queue.order, class) {
             (QueueOrder::Arrival, _) => at as f64,
-            (_, ..Key::EXPRESS) => PINNED + at as f64,
+            (_, ..Key::EXPRESS) if !burns_in => PINNED + at as f64,
             (_, Key::EXPRESS) => EXPRESS + expected,
             _ => expected,
         };
-        let first = request.first_prediction.map_or(expected, f64::from);
         let is_express = class == Key::EXPRESS && expected >= self.express;
         let trial = self.trial - f64::from(request.generated);
         Task {
@@ -190,7 +145,7 @@ impl<'a> Sample<'a> {
             prefill: f64::from(request.uncomputed() - 1),
             kv: known + 0.5 * left,
             arrival_s: request.arrival_s - self.queue.now_s,
-            preemptable: PREEMPTABLE * first - f64::from(request.generated),
+            preemptable,
             is_new: request.generated == 0,
             trial: if is_express { trial.max(0.0) } else { 0.0 },
             is_overdue: class == Key::OVERDUE && self.overdue_s.is_finite(),
@@ -390,31 +345,5 @@ impl<'a> Sample<'a> {
         let Some((_, at)) = last.filter(|&(Ordered(last), _)| last > rank) else { return };
         self.leave(at);
         self.wait(at);
-    }
-}
-
-/// Draws the output tokens that `request` has left.
-fn remaining(request: &LiveRequest, history: &History, rng: &mut Rng) -> f64 {
-    let generated = f64::from(request.generated);
-    let most = f64::from(request.max_tokens) - generated;
-    let left = match request.quantiles {
-        Some(quantiles) => by_quantiles(quantiles.map(f64::from), rng),
-        None => {
-            let expected = request.first_prediction.map(f64::from);
-            history.length(expected, generated, rng) - generated
-        }
-    };
-    left.clamp(1.0, most.max(1.0))
-}
-
-/// A draw from the distribution with these 10 %, 50 % and 90 % quantiles: linear in between, and an
-/// exponential tail.
-fn by_quantiles([p10, p50, p90]: [f64; 3], rng: &mut Rng) -> f64 {
-    let at = rng.uniform();
-    match at {
-        at if at < 0.1 => p10 * at / 0.1,
-        at if at < 0.5 => p10 + (p50 - p10) * (at - 0.1) / 0.4,
-        at if at < 0.9 => p50 + (p90 - p50) * (at - 0.5) / 0.4,
-        _ => p90 + 0.6 * (p90 - p50) * rng.exponential(),
     }
 }
