@@ -14,6 +14,7 @@ mod decode;
 mod decoding;
 mod flips;
 mod gpu;
+mod http;
 mod kernels;
 mod link;
 mod load;
@@ -39,6 +40,7 @@ use ab::AbArgs;
 use accuracy::AccuracyArgs;
 use decode::DecodeArgs;
 use flips::FlipsArgs;
+use http::HttpArgs;
 use kernels::KernelsArgs;
 use load::LoadArgs;
 use model::{BenchModel, BenchModelArgs};
@@ -123,6 +125,8 @@ enum Command {
     Scheduler(SchedulerArgs),
     /// Policies against each other under load: forced output lengths, replayed predictions
     Serve(ServeArgs),
+    /// Load on an OpenAI-compatible server over HTTP, at rates that do not wait for it
+    Http(HttpArgs),
     /// Tokens per second with draft tokens over those without, on copies and on free answers
     Speculation(SpeculationArgs),
     /// The cost of constraints on answers, and the gain by forced tokens
@@ -181,6 +185,7 @@ impl Command {
                 (structured::run(args, model, engine), structured::COLUMNS)
             }
             Command::Serve(args) => return Ok((serve::run(args, model, engine)?, None)),
+            Command::Http(args) => return Ok((http::run(args)?, None)),
             Command::Flips(args) => return flips::run(args, model, engine),
             Command::Ab(args) => return ab::run(args),
         };

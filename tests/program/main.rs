@@ -2,6 +2,7 @@
 
 mod advise;
 mod bench_ab;
+mod bench_http;
 mod bench_serve;
 mod bench_timeline;
 mod chat;

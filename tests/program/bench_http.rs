@@ -1,0 +1,41 @@
+//! `trail-rt bench http`, against the server of this program.
+
+use serde_json::Value;
+
+use crate::common::{Server, trail_rt};
+
+#[test]
+fn load_over_http_is_measured_and_policies_are_compared() {
+    let server = Server::start(&["--max-running", "2"]);
+    let url = format!("http://{}", server.address);
+    let load = ["--requests", "12", "--max-tokens", "12", "--rate", "100", "--rounds", "2"];
+    let more = ["--compare", "fcfs,trail", "--slo", "e2e=100", "--json"];
+    let output = trail_rt(&[&["bench", "http", "--url", &url][..], &load, &more].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs");
+    let policies: Vec<_> = runs.iter().map(|run| run["policy"].as_str().expect("named")).collect();
+    assert_eq!(policies, ["fcfs", "trail", "fcfs", "trail"], "interleaved");
+    for run in runs {
+        assert_eq!((&run["failed"], &run["good_share"]), (&0.into(), &1.0.into()), "{run}");
+        let [ttft, latency] = ["ttft_s", "latency_s"].map(|name| run[name]["mean"].as_f64());
+        assert!(Some(0.0) < ttft && ttft < latency, "{run}");
+    }
+    assert_eq!(report["ratios"][0]["over"], "fcfs");
+    let shown = server.get("/v1/trail/policy").1;
+    assert!(shown.contains("\"name\":\"trail\""), "the last one stays: {shown}");
+    let shares = ["--requests", "10", "--max-tokens", "6", "--rate-share", "0.5"];
+    let output = trail_rt(&[&["bench", "http", "--url", &url][..], &shares].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("capacity "), "{text}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line() {
+    for (url, code) in [("http://127.0.0.1:1", 1), ("https://127.0.0.1", 2), ("nowhere", 2)] {
+        let output = trail_rt(&["bench", "http", "--url", url, "--requests", "1"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(code), 1), "{errors}");
+    }
+}
