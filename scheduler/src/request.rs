@@ -239,8 +239,8 @@ impl RequestState {
         Some([p10, p50, p90].map(|tokens| self.clamp(tokens - since)))
     }
 
-    /// The last of [`RequestState::remaining_quantiles`], or [`RequestState::remaining`] where there
-    /// are none.
+    /// The last of [`RequestState::remaining_quantiles`], or [`RequestState::remaining`] where
+    /// there are none.
     pub fn remaining_p90(&self) -> Option<f32> {
         self.remaining_quantiles().map(|[.., p90]| p90).or(self.remaining())
     }

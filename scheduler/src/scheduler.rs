@@ -144,7 +144,7 @@ impl Scheduler {
     }
 
     /// Ranks by another policy from the next plan on, as if all live requests had just moved here:
-    /// what the policy before knew of them is lost. Allocates.
+    /// state of the policy before is lost. Allocates.
     pub fn set_policy(&mut self, mut policy: Box<dyn Policy>) {
         let max_requests = self.config.max_requests;
         policy.reserve(max_requests);

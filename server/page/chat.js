@@ -92,7 +92,7 @@ class Chat {
       model: this.models.name,
       messages: this.messages(question),
       stream: true,
-      stream_options: { include_usage: true },
+      stream_options: { include_usage: true, continuous_usage_stats: true },
       trail: { progress: true },
       ...this.sampling.fields,
     };

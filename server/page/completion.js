@@ -14,8 +14,8 @@ function passChunk(chunk, on) {
   const choice = chunk.choices && chunk.choices[0];
   if (choice && choice.delta) on.delta(choice.delta);
   if (choice && choice.finish_reason) on.finish(choice.finish_reason);
-  if (chunk.trail) on.trail(chunk.trail);
   if (chunk.usage) on.usage(chunk.usage);
+  if (chunk.trail) on.trail(chunk.trail);
 }
 
 /**

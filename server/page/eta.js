@@ -65,7 +65,8 @@ class Eta {
     });
   }
 
-  take(estimate) {
+  take(given) {
+    const estimate = isNumber(given.ms) ? given : { ...given, ...this.timesLeft() };
     this.estimate = { ...estimate, at: performance.now() };
     if (!isNumber(estimate.ms) || estimate.ms <= 0) return;
     const high = estimate.intervalMs ? estimate.intervalMs[1] : 0;
@@ -75,6 +76,13 @@ class Eta {
       this.scaleMs = room * this.firstMs;
       this.scaled = high > 0;
     }
+  }
+
+  /** The last known times: chunks of a request that was not estimated yet have none. */
+  timesLeft() {
+    const { ms, intervalMs } = this.estimate || {};
+    if (!isNumber(ms)) return {};
+    return { ms: this.now(ms), intervalMs: intervalMs && intervalMs.map((end) => this.now(end)) };
   }
 
   /** Milliseconds left now of `ms` at the time of the estimate. */
@@ -112,6 +120,7 @@ class Eta {
     if (!estimate || (!isNumber(estimate.tokens) && !isNumber(estimate.ms))) {
       return 'No estimate yet';
     }
+    if (isNumber(estimate.tokens) && estimate.tokens < 0.5) return 'Predicted to end now';
     const parts = [];
     if (isNumber(estimate.tokens)) {
       parts.push(`about ${counted(Math.round(estimate.tokens), 'token')}`);

@@ -17,13 +17,9 @@ const COVERAGE_GOAL = 0.8;
 
 /** Requests by state. `batch` has a place in the batch, `queue` has none. */
 function countStates(frame) {
-  const counts = { batch: 0, queue: frame.omitted || 0 };
+  const counts = { batch: frame.running, queue: frame.waiting };
   for (const name of STATE_NAMES) counts[name] = 0;
-  for (const request of frame.requests) {
-    counts[request.state] += 1;
-    if (request.place > 0) counts.queue += 1;
-    else counts.batch += 1;
-  }
+  for (const request of frame.requests) counts[request.state] += 1;
   counts.waiting += frame.omitted || 0;
   return counts;
 }
@@ -32,8 +28,8 @@ function runningReading(frame, counts) {
   const limit = frame.max_running;
   return {
     value: whole(counts.batch),
-    note: `of at most ${whole(limit)}`,
-    share: counts.batch / limit,
+    note: limit > 0 ? `of at most ${whole(limit)}` : 'now',
+    share: limit > 0 ? counts.batch / limit : 0,
   };
 }
 
@@ -46,14 +42,14 @@ function blocksReading({ blocks }) {
   const share = blocks.total > 0 ? blocks.used / blocks.total : 0;
   return {
     value: whole(blocks.used),
-    note: `of ${whole(blocks.total)}, ${percent(share)}`,
+    note: blocks.total > 0 ? `of ${whole(blocks.total)}, ${percent(share)}` : 'in use',
     share,
   };
 }
 
 function stepReading(frame) {
   const limit = frame.step_limit_ms;
-  if (!isNumber(frame.step_ms)) return { value: null, note: 'no step yet' };
+  if (!isNumber(frame.step_ms)) return { value: null, note: 'no steps now' };
   return {
     value: measured(frame.step_ms),
     unit: 'ms',
@@ -71,7 +67,7 @@ function errorReading(frame) {
   return {
     value: isNumber(frame.mae) ? measured(frame.mae) : null,
     unit: 'tokens',
-    note: 'mean abs., last 128 answers',
+    note: 'mean, last 128 answers',
   };
 }
 
@@ -92,7 +88,7 @@ function coverageReading(frame) {
     unit: '%',
     note: `in the 80${SPACE}% interval`,
     share: known ? frame.eta_coverage : undefined,
-    goal: COVERAGE_GOAL,
+    goal: known ? COVERAGE_GOAL : undefined,
   };
 }
 

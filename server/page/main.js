@@ -2,13 +2,12 @@
 
 const GAUGE_MS = 250;
 const MODELS_MS = 20000;
-const TICK_MS = 1000;
-const IDLE_MS = 3000;
 const HIDDEN_MS = 15000;
 
 class Page {
   constructor() {
     theme.start();
+    this.frame = null;
     this.link = new Link();
     this.sections = new Sections();
     this.key = new KeyForm(() => this.connect());
@@ -58,7 +57,8 @@ class Page {
   /** Before each connection the models are read again: the server may be another one. */
   async prepare(signal) {
     await this.models.refresh(signal);
-    await this.policy.refresh(signal);
+    if (this.models.isLoaded) await this.policy.refresh(signal);
+    else this.sections.offer('policy', false);
     return `v1/trail/live?model=${encodeURIComponent(this.models.engine)}`;
   }
 
@@ -73,9 +73,12 @@ class Page {
     }
   }
 
-  onFrame(frame) {
+  onFrame(sent) {
+    const frame = { ...sent, requests: batchFirst(sent.requests) };
+    if (this.isIdle(sent)) Object.assign(frame, { step_ms: null, tokens_per_s: 0 });
+    const wasLoaded = this.frame === null ? null : Boolean(this.frame.policy);
     this.frame = frame;
-    this.frameAt = performance.now();
+    if (wasLoaded !== null && wasLoaded !== Boolean(frame.policy)) this.readModels();
     this.counts = countStates(frame);
     this.showGauges();
     this.queue.show(frame);
@@ -86,19 +89,18 @@ class Page {
     this.note(frame);
   }
 
-  note(frame) {
-    const device = frame.device ? `, ${frame.device}` : '';
-    setText(byId('served'), `Policy ${frame.policy}${device}`);
-    const shown = counted(frame.requests.length, 'request');
-    const rest = frame.omitted > 0 ? `, and ${whole(frame.omitted)} more that wait` : '';
-    setText(byId('live-note'), `Policy ${frame.policy}: ${shown}${rest}`);
+  /** An idle server repeats its last frame, with the rates of its last work. */
+  isIdle({ t, requests }) {
+    return requests.length === 0 && this.frame !== null && t === this.frame.t;
   }
 
-  /** The plots move on while no frames come. */
-  tick() {
-    if (this.link.state !== 'live' || !this.frame) return;
-    if (performance.now() < this.frameAt + IDLE_MS) return;
-    if (this.past.addIdle(this.frame, this.counts)) this.plots.draw();
+  note(frame) {
+    const policy = frame.policy ? `Policy ${frame.policy}` : 'Model not loaded';
+    const device = frame.device ? `, ${frame.device}` : '';
+    setText(byId('served'), `${policy}${device}`);
+    const shown = counted(frame.requests.length, 'request');
+    const rest = frame.omitted > 0 ? `, and ${whole(frame.omitted)} more that wait` : '';
+    setText(byId('live-note'), `${policy}: ${shown}${rest}`);
   }
 
   /** A model may be loaded or unloaded while the page is open. */
@@ -108,7 +110,12 @@ class Page {
   }
 }
 
+/** The scheduler's order has requests of the batch that it ranks behind some that wait. */
+function batchFirst(requests) {
+  const isIn = (request) => request.place === 0;
+  return [...requests.filter(isIn), ...requests.filter((request) => !isIn(request))];
+}
+
 const page = new Page();
 page.connect();
 setInterval(() => page.readModels(), MODELS_MS);
-setInterval(() => page.tick(), TICK_MS);

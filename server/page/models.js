@@ -22,6 +22,12 @@ class Models {
     return (card && card.parent) || this.name;
   }
 
+  /** False if a call that needs the engine would load it first. */
+  get isLoaded() {
+    const card = this.cards.find((other) => other.id === this.engine);
+    return !card || card.state === undefined || card.state === 'loaded';
+  }
+
   async refresh(signal) {
     const list = await callJson('v1/models', { signal });
     const cards = (list.data || []).filter(isChatModel);

@@ -76,12 +76,6 @@ class Past {
     return true;
   }
 
-  /** No frames come while the server is idle: a point like the last, in which nothing runs. */
-  addIdle(frame, counts) {
-    if (this.history || frame.requests.length > 0) return false;
-    return this.add({ ...frame, step_ms: null, tokens_per_s: 0 }, counts);
-  }
-
   trim() {
     const oldest = Past.now() - KEPT_S;
     const kept = this.points.findIndex((point) => point.at >= oldest);

@@ -107,7 +107,7 @@ class PlotPainter {
       pen.fillRect(Math.round(x) - (minutes === 0 ? 1 : 0), PLOT_HEIGHT - EDGE.bottom, 1, 3);
       pen.fillStyle = theme.colors.muted;
       pen.textAlign = { 15: 'left', 0: 'right' }[minutes] || 'center';
-      pen.fillText(minutes === 0 ? 'now' : `−${minutes} min`, x, y);
+      pen.fillText({ 15: '−15 min', 0: 'now' }[minutes] || `−${minutes}`, x, y);
     }
   }
 

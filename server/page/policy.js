@@ -1,8 +1,9 @@
 // Controls of the scheduling policy, for an admin's key.
 
 class Policy {
-  constructor(sections) {
+  constructor(sections, models) {
     this.sections = sections;
+    this.models = models;
     this.form = byId('policy-form');
     this.name = byId('policy-name');
     this.fields = { c: byId('policy-c'), tail: byId('policy-tail') };
@@ -16,7 +17,8 @@ class Policy {
   /** A key that is not an admin's may be refused: then there is nothing to show. */
   async refresh(signal) {
     try {
-      const policy = await callJson('v1/trail/policy', { signal, asksKey: !api.key });
+      const path = `v1/trail/policy?model=${encodeURIComponent(this.models.engine)}`;
+      const policy = await callJson(path, { signal, asksKey: !api.key });
       this.sections.offer('policy', policy.may_change === true);
       this.show(policy);
     } catch (error) {
@@ -25,11 +27,15 @@ class Policy {
     }
   }
 
-  /** A frame names another policy: somebody changed it. */
+  /**
+   * The policy that a frame names, '' of a model that is not loaded. Another one than before:
+   * somebody changed it, or the model was loaded.
+   */
   live(name) {
     const changed = this.served !== null && name !== this.served;
     this.served = name;
-    if (changed && !byId('policy').hidden) this.refresh().catch(() => {});
+    if (changed && name) this.refresh().catch(() => {});
+    else if (changed) this.sections.offer('policy', false);
   }
 
   show(policy) {
@@ -41,7 +47,8 @@ class Policy {
     this.fields.c.value = policy.c ?? '';
     this.fields.tail.value = policy.tail_bound ?? '';
     this.enable();
-    setText(byId('policy-status'), `In force: ${policy.policy}.`);
+    const tail = isNumber(policy.tail_bound) ? `, tail bound ${policy.tail_bound}` : '';
+    setText(byId('policy-status'), `In force: ${policy.policy}${tail}.`);
   }
 
   /** Only the fields that the policy has. */
@@ -49,13 +56,20 @@ class Policy {
     const choice = this.choices.find(({ name }) => name === this.name.value) || {};
     this.fields.c.disabled = !choice.has_c;
     this.fields.tail.disabled = !choice.has_tail_bound;
+    for (const field of Object.values(this.fields)) {
+      field.placeholder = field.disabled ? '' : 'default';
+    }
   }
 
   change() {
     const given = (field) => (field.disabled || field.value === '' ? null : field.valueAsNumber);
     const { c, tail } = this.fields;
-    const model = models.current();
-    return { model, policy: this.name.value, c: given(c), tail_bound: given(tail) };
+    return {
+      model: this.models.engine,
+      policy: this.name.value,
+      c: given(c),
+      tail_bound: given(tail),
+    };
   }
 
   async apply(event) {

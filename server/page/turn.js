@@ -65,10 +65,15 @@ class Turn {
     showAnswer(this.body, this.text);
   }
 
-  /** The first estimate of a length, to compare with what came. */
+  /** The first estimate of the whole length, to compare with what came. */
   estimate(trail) {
     if (this.first || !isNumber(trail.remaining_tokens)) return;
-    this.first = { tokens: trail.remaining_tokens, interval: trail.remaining_interval };
+    const sent = this.usage ? this.usage.completion_tokens : 0;
+    const interval = trail.remaining_interval;
+    this.first = {
+      tokens: sent + trail.remaining_tokens,
+      interval: interval && interval.map((end) => sent + end),
+    };
   }
 
   end(note) {

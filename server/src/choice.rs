@@ -1,7 +1,7 @@
 //! One choice of a response in progress: the engine's events as text.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, Stream};
 use tokio::sync::Notify;
@@ -63,6 +63,22 @@ pub(crate) struct ChoiceOptions {
     pub parts: AnswerParts,
     /// Text beside that of ordinary tokens.
     pub text: TextOptions,
+}
+
+/// The times of an answer that arrives now, of these tokens of the prompt and at most of the answer;
+/// an error if its `limits` would be missed.
+fn estimate(
+    model: &ModelUse,
+    limits: &TimeLimits,
+    (prompt_tokens, max_tokens): (u32, u32),
+    predicted: Option<f32>,
+) -> Result<Option<ArrivalForecast>, Refused> {
+    let arrivals = model.live.frame().arrivals.clone();
+    let estimate = arrivals.estimate(prompt_tokens, max_tokens, predicted);
+    if let Some(times) = &estimate {
+        limits.check(times, arrivals.next_place_s()).map_err(Refused::ByTime)?;
+    }
+    Ok(estimate)
 }
 
 /// The reason for which an answer does not begin.
@@ -131,26 +147,12 @@ impl Choice {
         let ids =
             if request.sampling.prompt_logprobs.is_some() { &request.prompt[..] } else { &[] };
         let scores = PromptScores::new(model.tokenizer.clone(), ids.to_vec());
-        let watch = model.entry().metrics.watch(access.clone(), size);
-        let handle = match model.engine.submit(request) {
-            Ok(handle) => handle,
-            Err(refusal) => {
-                watch.dismiss();
-                return Err(Refused::ByEngine(refusal));
-            }
-        };
-        let arrivals = model.live.frame().arrivals.clone();
-        let prompt_tokens = size.prompt_tokens as u32;
-        let estimate =
-            arrivals.estimate(prompt_tokens, size.max_tokens, handle.initial_prediction());
-        if let Some(estimate) = &estimate
-            && let Err(error) = limits.check(estimate, arrivals.next_place_s())
-        {
-            watch.dismiss();
-            return Err(Refused::ByTime(error));
-        }
-        let owner = Owner::new(access, index);
-        let live = model.live.enter(&handle, owner, (prompt_tokens, size.max_tokens), estimate);
+        let submitted = Instant::now();
+        let handle = model.engine.submit(request).map_err(Refused::ByEngine)?;
+        let tokens = (size.prompt_tokens as u32, size.max_tokens);
+        let estimate = estimate(model, &limits, tokens, handle.initial_prediction())?;
+        let watch = model.entry().metrics.watch(access.clone(), size, submitted);
+        let live = model.live.enter(&handle, Owner::new(access, index), tokens, estimate);
         let mut choice = Choice {
             index,
             is_first,

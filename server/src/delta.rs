@@ -38,7 +38,7 @@ pub(crate) struct Delta {
     pub token_ids: Option<Vec<u32>>,
     /// In the first delta: ids of the prompt, if requested.
     pub prompt_ids: Option<Vec<u32>>,
-    /// What is expected of the rest, if requested.
+    /// Expectation of the rest, if requested.
     pub progress: Option<Progress>,
     /// Finish reason, in the last delta.
     pub finish: Option<&'static str>,

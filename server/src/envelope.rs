@@ -25,7 +25,7 @@ pub(crate) struct Envelope<'a, C> {
     /// Report of the prompt that all choices have.
     #[serde(flatten)]
     pub prompt: SharedPrompt,
-    /// What is expected of the rest of the chunk's answer, if requested.
+    /// Expectation of the rest of the chunk's answer, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trail: Option<Progress>,
     /// Token counts, where the endpoint reports them.

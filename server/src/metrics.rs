@@ -1,6 +1,7 @@
 //! `GET /metrics`: Prometheus metrics.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -49,9 +50,9 @@ impl ModelMetrics {
         Ok(ModelMetrics { registry, answers })
     }
 
-    /// Watches an answer to the request of `access`.
-    pub(crate) fn watch(&self, access: Arc<Access>, size: RequestSize) -> Watch {
-        Watch::new(self.answers.clone(), access, size)
+    /// Watches an answer to the request of `access`, submitted then.
+    pub(crate) fn watch(&self, access: Arc<Access>, size: RequestSize, then: Instant) -> Watch {
+        Watch::new(self.answers.clone(), access, size, then)
     }
 }
 
@@ -143,14 +144,17 @@ mod tests {
         let model = model.expect("metrics of a model");
         let access = || Arc::new(Access::begin(String::new(), None));
         let size = RequestSize { prompt_tokens: 30, max_tokens: 7, answers: 4 };
-        let mut watch = model.watch(access(), size);
+        let mut watch = model.watch(access(), size, Instant::now());
         watch.token(|| Some(Instant::now()));
         watch.token(|| None);
         watch.end("stop");
         drop(watch);
-        drop(model.watch(access(), size));
+        drop(model.watch(access(), size, Instant::now()));
         let failed = access();
-        let watches = [model.watch(failed.clone(), size), model.watch(failed.clone(), size)];
+        let watches = [
+            model.watch(failed.clone(), size, Instant::now()),
+            model.watch(failed.clone(), size, Instant::now()),
+        ];
         failed.fail("error");
         drop(watches);
         metrics.responded(400);

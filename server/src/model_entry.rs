@@ -152,7 +152,7 @@ impl ModelEntry {
         }
     }
 
-    /// What other policies would have done with the model's traffic.
+    /// Comparison of the model's traffic with other policies.
     pub(crate) fn what_if(&self) -> Option<Arc<WhatIf>> {
         match &*self.state.borrow() {
             State::Loaded(model) => Some(model.live.what_if().clone()),
@@ -160,7 +160,7 @@ impl ModelEntry {
         }
     }
 
-    /// What the page shows of the model's engine.
+    /// Settings of the model's engine that the page shows.
     pub(crate) fn live_settings(&self) -> LiveSettings {
         match &*self.state.borrow() {
             State::Loaded(model) => LiveSettings {

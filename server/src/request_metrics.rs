@@ -140,28 +140,24 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The timer of an answer to the request of `access` that is submitted now.
+    /// The timer of an answer to the request of `access`.
     pub(crate) fn new(
         metrics: Arc<RequestMetrics>,
         access: Arc<Access>,
         size: RequestSize,
+        submitted: Instant,
     ) -> Self {
         Watch {
             metrics,
             access,
             size,
-            submitted: Instant::now(),
+            submitted,
             started: None,
             first_token: None,
             last_token: None,
             tokens: 0,
             ended: false,
         }
-    }
-
-    /// The request was refused: there is no answer to count.
-    pub(crate) fn dismiss(mut self) {
-        self.ended = true;
     }
 
     /// Records a token; `started` is the time of the request's first step.

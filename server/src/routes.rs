@@ -41,6 +41,8 @@ type Schema = fn(&mut Schemas) -> Value;
 pub(crate) enum Content {
     /// A text.
     Text,
+    /// Server-sent events without an end.
+    Events,
     /// A JSON object of the schema.
     Json(Schema),
     /// The same, or a stream of server-sent events.
@@ -180,7 +182,7 @@ fn reading() -> Vec<Route> {
         route(
             ("get", "/v1/trail/live"),
             "Stream the live requests of a model",
-            Content::Text,
+            Content::Events,
             live_stream::stream,
         ),
         route(("get", "/v1/trail/policy"), "Return the scheduling policy", policy, policy::show),

@@ -15,7 +15,7 @@ pub(crate) struct TimeLimits {
     pub max_wait: Option<Duration>,
 }
 
-/// What cannot be met.
+/// Fields of the limits, and the tokens that they are for.
 const DEADLINE: (&str, &str) = ("deadline_ms", "the last token");
 const MAX_WAIT: (&str, &str) = ("max_wait_ms", "the first token");
 

@@ -91,7 +91,7 @@ impl Client {
         timeout(self.timeout, exchange).await.unwrap_or_else(|_| Err("no answer in time".into()))
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a separate connection.
     async fn send(
         &self,
         method: &str,

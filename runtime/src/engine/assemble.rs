@@ -30,7 +30,7 @@ use super::speculation::{Speculation, StepSizes};
 use super::step_loop::StepLoop;
 use super::step_time::StepTimeEstimator;
 use super::stepped::SteppedEngine;
-use super::submit_queue::SubmitQueue;
+use super::submit_queue::{EngineInbox, SubmitQueue};
 use super::swaps::Swaps;
 use super::{Clock, Engine};
 use crate::backend::{BLOCK_TOKENS, Batch, MAX_DRAFT_TOKENS, MAX_STATE_DRAFTS, Transfers};
@@ -111,31 +111,23 @@ impl EngineConfig {
         let cost = clock.simulated().map(|clock| *clock.cost());
         let mut scheduler = self.scheduler(&model, &mut built, &*clock)?;
         let hasher = self.hasher(scheduler.config());
-        let block_reporter = self.block_reporter(hasher.as_ref(), &mut scheduler);
-        let block_contents = hasher.is_some().then(|| PoolContents::new(scheduler.config()));
         let probe = probe.map(|parts| parts.probe);
         self.keep_sums(probe.as_deref().filter(|_| hasher.is_some()), built.kv_blocks);
         let admission = Admission::new(*scheduler.config(), &model, &*built.backend);
         let mask_workers = MaskWorkers::new(max_requests);
-        let live_board = LiveBoard::new(max_requests);
-        let max_gap = self.gap();
-        let bytes = self.queue.max_bytes;
-        let (queue, inbox) = SubmitQueue::new(QueueLimits { requests: max_requests as u32, bytes });
+        let (live_board, max_gap) = (LiveBoard::new(max_requests), self.gap());
+        let limits = QueueLimits { requests: max_requests as u32, bytes: self.queue.max_bytes };
+        let (queue, inbox) = SubmitQueue::new(limits);
+        let sizes = LifecycleSizes { max_requests, shed_above, segments };
+        let shared = (hasher.clone(), mask_workers.clone());
         let step_loop = StepLoop {
+            block_contents: hasher.is_some().then(|| PoolContents::new(scheduler.config())),
+            block_reporter: self.block_reporter(hasher.as_ref(), &mut scheduler),
             scheduler,
-            lifecycle: Lifecycle::new(
-                LifecycleSizes { max_requests, shed_above, segments },
-                model.config.eos_tokens.clone(),
-                (self.policy.needs() == Needs::Probe).then(PredictionWatch::new),
-                (hasher.clone(), mask_workers.clone()),
-                (queue.clone(), inbox),
-                self.counters.clone(),
-            ),
+            lifecycle: self.lifecycle(sizes, &model, shared, (queue.clone(), inbox)),
             predictions: Predictions::new(probe, max_requests, segments, self.counters.clone()),
             swaps: Swaps::new(max_requests),
             batch: self.batch(&model.config),
-            block_contents,
-            block_reporter,
             recurrent: RecurrentStates::new(&built, max_requests, segments),
             speculation: self.speculation(&mut built, cost),
             sampled: Vec::with_capacity(segments + MAX_DRAFT_TOKENS),
@@ -172,6 +164,18 @@ impl EngineConfig {
             thread: None,
         };
         Ok((engine, step_loop))
+    }
+
+    fn lifecycle(
+        &self,
+        sizes: LifecycleSizes,
+        model: &Model,
+        shared: (Option<BlockHasher>, Arc<MaskWorkers>),
+        queue: (Arc<SubmitQueue>, EngineInbox),
+    ) -> Lifecycle {
+        let watch = (self.policy.needs() == Needs::Probe).then(PredictionWatch::new);
+        let eos_tokens = model.config.eos_tokens.clone();
+        Lifecycle::new(sizes, eos_tokens, watch, shared, queue, self.counters.clone())
     }
 
     /// Room for the batch of each step.

@@ -196,7 +196,7 @@ impl EngineConfig {
         self.provided().check(self.policy).or_else(refuse)
     }
 
-    /// What the engine has for its policies.
+    /// Probe, predictor and recorded predictions that the engine's policies can use.
     pub(super) fn provided(&self) -> Provided {
         let EngineConfig { probe, predictor, replays, .. } = self;
         Provided { probe: probe.is_some(), predictor: predictor.is_some(), replays: *replays }

@@ -1,4 +1,4 @@
-//! What a plan means to callers and to the sink of blocks, told before the step runs.
+//! Reports of a plan to callers and to the sink of blocks, before its step runs.
 
 use trail_scheduler::Phase;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trail_scheduler::policies::{Needs, PolicyKind};
 
-/// What an engine has for its policies.
+/// Probe, predictor and recorded predictions of an engine, which its policies can use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Provided {
     pub(super) probe: bool,

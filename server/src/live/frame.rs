@@ -24,7 +24,7 @@ pub(crate) struct LiveFrame {
     pub arrivals: Arc<ArrivalForecaster>,
     /// Share of the last times that were within their intervals.
     pub coverage: Option<f64>,
-    /// Requests in the batch, and most of them.
+    /// Requests in the batch, and the most that it has places for.
     pub batch: (usize, usize),
     /// KV blocks in use, and all.
     pub blocks: (u64, u64),

@@ -1,6 +1,6 @@
 //! The live answers of a model: who waits for what, and when it will be there.
 //!
-//! A thread of its own takes snapshots of the engine, at most ten a second, hears of first and last
+//! A dedicated thread takes snapshots of the engine, at most ten a second, hears of first and last
 //! tokens, and estimates times (`trail_simulator::forecast`). What it finds is a [`LiveFrame`],
 //! which handlers read without waiting. Estimates take at most a hundredth of the thread's time; in
 //! between they are counted down.
@@ -29,7 +29,7 @@ pub(crate) use progress::Progress;
 use watcher::Watcher;
 pub(crate) use what_if::WhatIf;
 
-/// Whose answer it is.
+/// Request and key of an answer.
 #[derive(Debug)]
 pub(crate) struct Owner {
     /// Id of the HTTP request.
@@ -50,7 +50,7 @@ impl Owner {
     }
 }
 
-/// What the thread hears of an answer.
+/// An event of an answer, for the thread.
 enum LiveEvent {
     Arrived { id: u64, at_s: f64, owner: Box<Owner>, estimate: Option<Box<ArrivalForecast>> },
     Began { id: u64, at_s: f64 },
@@ -87,7 +87,7 @@ impl LiveModel {
         self.frames.borrow().clone()
     }
 
-    /// What other policies would have done.
+    /// Comparison with other policies.
     pub(crate) fn what_if(&self) -> &Arc<WhatIf> {
         &self.what_if
     }

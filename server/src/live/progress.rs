@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::frame::LiveRow;
 
-/// What is expected of the rest of an answer.
+/// Expectation of the rest of an answer.
 #[derive(Serialize, ToSchema, Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     /// Expected remaining tokens.

@@ -9,7 +9,7 @@ pub(super) fn reason(frame: &LiveFrame, row: &LiveRow) -> Option<String> {
     let request = &row.request;
     match request.phase {
         Phase::Running | Phase::Free => None,
-        Phase::SwappingOut => Some("its KV is being copied to the host's memory".into()),
+        Phase::SwappingOut => Some("its KV is being copied to host memory".into()),
         Phase::SwappingIn => Some("its KV is being copied back to the device".into()),
         Phase::Waiting if !request.started => Some(of_queue(frame, row)),
         Phase::Waiting | Phase::Paused | Phase::Swapped => {

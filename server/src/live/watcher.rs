@@ -27,7 +27,7 @@ const ESTIMATE_SHARE: u32 = 100;
 /// Decisions of an answer that are kept: the last ones.
 const MAX_DECISIONS: usize = 64;
 
-/// What is known of a live answer beside its state in the engine.
+/// Owner and decisions of a live answer, beside its state in the engine.
 #[derive(Default)]
 struct Known {
     owner: Option<Arc<Owner>>,
@@ -56,7 +56,7 @@ pub(super) struct Watcher {
     number: u64,
 }
 
-/// What does not change of an engine whose traffic is compared.
+/// Fixed settings of an engine whose traffic is compared.
 struct Compared {
     config: SchedulerConfig,
     max_gap: Duration,
@@ -113,7 +113,7 @@ impl Watcher {
         }
     }
 
-    /// Runs until it is told to stop. Without live answers it sleeps.
+    /// Runs until [`LiveEvent::Stop`]. Without live answers it sleeps.
     pub(super) fn run(mut self) {
         let mut next = Instant::now();
         loop {
@@ -187,7 +187,7 @@ impl Watcher {
         self.publish(rows);
     }
 
-    /// Estimates times anew, if the last estimate was cheap enough.
+    /// Estimates times again, if the last estimate was cheap enough.
     fn estimate(&mut self) {
         let begin = Instant::now();
         if begin < self.next_estimate || !self.snapshot.pace.is_known() {

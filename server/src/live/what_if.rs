@@ -1,4 +1,4 @@
-//! What other policies would have done with the last minutes' traffic.
+//! The last minutes' traffic under other policies.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -114,7 +114,7 @@ impl Traffic {
         self.0.push_back(job);
     }
 
-    /// Compares the policies on a thread of its own, if a viewer waits for it.
+    /// Compares the policies on a dedicated thread, if a viewer waits for it.
     pub(super) fn compare(
         &mut self,
         now_s: f64,
@@ -210,7 +210,7 @@ mod tests {
             others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy")],
             pace: StepPace { fixed_s: 1e-3, row_s: 1e-4, prefill_token_s: 1e-5 },
         };
-        traffic.compare(1.0, &what_if, || panic!("nobody looks"));
+        traffic.compare(1.0, &what_if, || panic!("no viewer looks"));
         assert!(what_if.ask().is_none());
         traffic.compare(1.0, &what_if, engine);
         let begin = Instant::now();

@@ -111,6 +111,7 @@ fn success(route: &Route, schemas: &mut Schemas) -> Value {
     let text = |kind: &str| json!({ kind: { "schema": { "type": "string" } } });
     let content = match route.content {
         Content::Text => text("text/plain"),
+        Content::Events => text("text/event-stream"),
         Content::Document => json_of(&json!({ "type": "object" })),
         Content::Json(schema) => json_of(&schema(schemas)),
         Content::Answer(schema) => {

@@ -1,6 +1,6 @@
 //! The times of a request that would arrive now, by the estimates of those before it.
 //!
-//! A look at the order instead of a sample of its own, as each arrival asks: it is served after the
+//! A look at the order instead of a separate sample, as each arrival asks: it is served after the
 //! request ranked before it, or when the next place comes free.
 
 use trail_scheduler::policies::UNKNOWN_LENGTH_TOKENS;
@@ -11,7 +11,7 @@ use super::calibration::{Calibration, Interval};
 use super::history::History;
 use super::queue::{Queue, QueueOrder};
 
-/// What an arrival meets.
+/// State of the queue that an arrival meets.
 #[derive(Clone, Debug, Default)]
 pub struct ArrivalForecaster {
     /// False where the order is that of arrival.

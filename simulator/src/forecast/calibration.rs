@@ -100,15 +100,15 @@ impl Calibration {
         }
     }
 
-    /// Takes in the time that came where samples had `raw`, or one that is above what is said of
-    /// `raw` now: infinite. Compared with what was said of it then, times that come late would go on
-    /// correcting what was corrected since.
+    /// Takes in the time that came where samples had `raw`: infinite for one that has not come, and
+    /// is above the present interval of `raw`. Compared with the interval given then, times that
+    /// come late would go on correcting what was corrected since.
     pub(super) fn record(&mut self, raw: Interval, seconds: f64) {
         let step = (1.0 / f64::from(self.count + 1).sqrt()).max(LEAST_STEP);
         self.count = self.count.saturating_add(1);
-        let said = self.correct(raw);
+        let now = self.correct(raw);
         let seconds = seconds.max(LEAST_S);
-        let is = [seconds > said.high, seconds < said.low, seconds > said.median];
+        let is = [seconds > now.high, seconds < now.low, seconds > now.median];
         let [over, under, late] = is.map(|is| f64::from(u8::from(is)));
         let [below, above] = raw.spreads();
         let factor = |of: f64, is: f64| (of * (step * (is - HELD)).exp()).max(LEAST_FACTOR);

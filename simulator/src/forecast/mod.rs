@@ -90,7 +90,7 @@ pub struct Forecaster {
     first: [Calibration; CLASSES],
     last: [Calibration; CLASSES],
     watched: HashMap<u64, Watched>,
-    /// Whether the last times that came were within their intervals.
+    /// True for each of the last times that came within its interval.
     held: VecDeque<bool>,
     forecasts: Vec<Forecast>,
 }
@@ -172,8 +172,8 @@ impl Forecaster {
         for Watched { first, last } in self.watched.values_mut() {
             let first = first.iter_mut().map(|of| (true, of));
             for (is_first, of) in first.chain(last.iter_mut().map(|of| (false, of))) {
-                let said = classes[usize::from(!is_first)][of.class].correct(of.raw);
-                if of.is_open && now_s - of.made_s > said.high {
+                let now = classes[usize::from(!is_first)][of.class].correct(of.raw);
+                if of.is_open && now_s - of.made_s > now.high {
                     late.push((is_first, *of));
                     of.is_open = false;
                 }
@@ -198,7 +198,7 @@ impl Forecaster {
         self.held.push_back(corrected.contains(seconds));
     }
 
-    /// What estimates the times of arrivals, as of the last queue.
+    /// Estimator of the times of arrivals, by the last queue.
     pub fn arrivals(&self, queue: &Queue) -> ArrivalForecaster {
         let corrections = [self.first[ARRIVAL], self.last[ARRIVAL]];
         ArrivalForecaster::new(queue, &self.forecasts, &self.history, corrections)

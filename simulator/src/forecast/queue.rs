@@ -3,7 +3,7 @@
 use trail_scheduler::policies::{Needs, PolicyKind, Ranking};
 use trail_scheduler::{BLOCK_TOKENS, LiveRequest, SchedulerConfig, StepPace};
 
-/// What decides which request is served next.
+/// Property by which the next request is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
     /// The arrival.

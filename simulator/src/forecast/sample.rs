@@ -48,7 +48,7 @@ pub(super) struct Sample<'a> {
     tasks: Vec<Task>,
     times: Times,
     /// Those in the batch.
-    seated: Vec<usize>,
+    placed: Vec<usize>,
     /// By the count of tokens at which they end.
     ends: BinaryHeap<Reverse<(Ordered, usize, u32)>>,
     waiting: BinaryHeap<Reverse<(Ordered, usize)>>,
@@ -86,7 +86,7 @@ impl<'a> Sample<'a> {
             rng,
             tasks: Vec::with_capacity(2 * queue.requests.len()),
             times: vec![[0.0; 2]; queue.requests.len()],
-            seated: Vec::with_capacity(queue.max_running),
+            placed: Vec::with_capacity(queue.max_running),
             ends: BinaryHeap::new(),
             waiting: BinaryHeap::new(),
             by_arrival: VecDeque::new(),
@@ -111,7 +111,7 @@ impl<'a> Sample<'a> {
             self.backlog += task.left;
             self.tasks.push(task);
             match request.phase {
-                Phase::Running => self.seat(at),
+                Phase::Running => self.place(at),
                 _ => {
                     self.waiting.push(Reverse((Ordered(task.rank), at)));
                     by_arrival.push(at);
@@ -129,7 +129,7 @@ impl<'a> Sample<'a> {
         let class = request.key.class();
         let first = request.first_prediction.map_or(expected, f64::from);
         let preemptable = PREEMPTABLE * first - f64::from(request.generated);
-        // What a burn-in protects is soon as the others.
+        // A burn-in protects for a few tokens only.
         let burns_in = request.phase == Phase::Running && preemptable > 0.0;
         let rank = match (self.queue.order, class) {
             (QueueOrder::Arrival, _) => at as f64,
@@ -182,7 +182,7 @@ impl<'a> Sample<'a> {
     }
 
     fn step_s(&self) -> f64 {
-        self.queue.pace.step_s(self.seated.len()).max(1e-9)
+        self.queue.pace.step_s(self.placed.len()).max(1e-9)
     }
 
     /// Time of the next end, and whose.
@@ -201,7 +201,7 @@ impl<'a> Sample<'a> {
         let tokens = elapsed_s / self.step_s();
         self.tokens += tokens;
         self.now_s += elapsed_s;
-        self.backlog -= tokens * self.seated.len() as f64;
+        self.backlog -= tokens * self.placed.len() as f64;
         if self.overdue_s.is_finite() {
             let places = self.queue.max_running;
             let drain_s = self.backlog * self.queue.pace.step_s(places) / places as f64;
@@ -211,13 +211,13 @@ impl<'a> Sample<'a> {
 
     /// Gives places to those next in the order.
     fn fill(&mut self) {
-        while self.seated.len() < self.queue.max_running {
+        while self.placed.len() < self.queue.max_running {
             let Some(next) = self.next_waiting() else { break };
             let fits = self.kv + self.tasks[next].kv <= self.queue.kv_tokens;
-            if !self.seated.is_empty() && !fits {
+            if !self.placed.is_empty() && !fits {
                 break;
             }
-            self.seat(next);
+            self.place(next);
         }
     }
 
@@ -242,7 +242,7 @@ impl<'a> Sample<'a> {
         before.or(overdue).or(first)
     }
 
-    fn seat(&mut self, at: usize) {
+    fn place(&mut self, at: usize) {
         let pace = &self.queue.pace;
         let task = &mut self.tasks[at];
         self.now_s += pace.prefill_token_s * task.prefill;
@@ -251,7 +251,7 @@ impl<'a> Sample<'a> {
         self.kv += task.kv;
         let next = if task.trial > 0.0 { task.left.min(task.trial) } else { task.left };
         self.ends.push(Reverse((Ordered(self.tokens + next), at, task.version)));
-        self.seated.push(at);
+        self.placed.push(at);
         let step_s = self.step_s();
         if std::mem::take(&mut self.tasks[at].is_new)
             && let Some(times) = self.times.get_mut(at)
@@ -262,7 +262,7 @@ impl<'a> Sample<'a> {
 
     /// Takes the place of `at` away.
     fn leave(&mut self, at: usize) {
-        self.seated.retain(|&seated| seated != at);
+        self.placed.retain(|&placed| placed != at);
         let task = &mut self.tasks[at];
         let got = self.tokens - task.since.take().unwrap_or(self.tokens);
         task.left -= got;
@@ -328,7 +328,7 @@ impl<'a> Sample<'a> {
         });
         self.waiting.push(Reverse((Ordered(rank), at)));
         self.by_arrival.push_back(at);
-        let is_full = self.seated.len() >= self.queue.max_running;
+        let is_full = self.placed.len() >= self.queue.max_running;
         if is_full && self.queue.order == (QueueOrder::Length { preempts: true }) {
             self.preempt_for(rank);
         }
@@ -338,7 +338,7 @@ impl<'a> Sample<'a> {
     fn preempt_for(&mut self, rank: f64) {
         let tokens = self.tokens;
         let got = |task: &Task| tokens - task.since.unwrap_or(tokens);
-        let last = (self.seated.iter().copied())
+        let last = (self.placed.iter().copied())
             .filter(|&at| got(&self.tasks[at]) < self.tasks[at].preemptable)
             .map(|at| (Ordered(self.tasks[at].rank - got(&self.tasks[at])), at))
             .max();

@@ -56,7 +56,7 @@ pub(super) struct Task {
 /// Draws the output tokens that `request` has left.
 pub(super) fn remaining(request: &LiveRequest, history: &History, rng: &mut Rng) -> f64 {
     let generated = f64::from(request.generated);
-    let most = f64::from(request.max_tokens) - generated;
+    let max = f64::from(request.max_tokens) - generated;
     let left = match request.quantiles {
         Some(quantiles) => by_quantiles(quantiles.map(f64::from), rng),
         None => {
@@ -64,7 +64,7 @@ pub(super) fn remaining(request: &LiveRequest, history: &History, rng: &mut Rng)
             history.length(expected, generated, rng) - generated
         }
     };
-    left.clamp(1.0, most.max(1.0))
+    left.clamp(1.0, max.max(1.0))
 }
 
 /// A draw from the distribution with these 10 %, 50 % and 90 % quantiles: linear in between, and an

@@ -89,10 +89,7 @@ impl Replayer {
                 self.scheduler.push_block_hash(idx, hash);
                 recording.hashed(id, hash);
             }
-            LogEvent::ForgetHashes { id } => {
-                let idx = self.in_plan(id)?;
-                self.scheduler.forget_hashes(idx);
-            }
+            LogEvent::ForgetHashes { id } => self.scheduler.forget_hashes(self.in_plan(id)?),
             LogEvent::Restart { id } => {
                 let idx = self.in_plan(id)?;
                 self.scheduler.restart(idx);
