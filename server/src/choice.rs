@@ -65,8 +65,8 @@ pub(crate) struct ChoiceOptions {
     pub text: TextOptions,
 }
 
-/// The times of an answer that arrives now, of these tokens of the prompt and at most of the answer;
-/// an error if its `limits` would be missed.
+/// The times of an answer that arrives now, of these tokens of the prompt and at most of the
+/// answer; an error if its `limits` would be missed.
 fn estimate(
     model: &ModelUse,
     limits: &TimeLimits,
