@@ -26,7 +26,7 @@ if ! cmp -s "$here/requirements.txt" "$tools/requirements.txt"; then
 fi
 has_npm=yes
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-    echo "skipped: the AI SDK, as node and npm are not installed"
+    echo "skipped: the AI SDK and the page, as node and npm are not installed"
     has_npm=
 elif ! cmp -s "$here/package.json" "$tools/npm/installed.json"; then
     mkdir -p "$tools/npm"
@@ -34,10 +34,12 @@ elif ! cmp -s "$here/package.json" "$tools/npm/installed.json"; then
     if npm install --prefix "$tools/npm" --silent --no-audit --no-fund; then
         cp "$here/package.json" "$tools/npm/installed.json"
     else
-        echo "skipped: the AI SDK cannot be installed, as npm's registry does not answer"
+        echo "skipped: the AI SDK and the page, as npm's registry does not answer"
         has_npm=
     fi
 fi
+browser=${CHROMIUM:-$(command -v chromium || true)}
+[ -n "$browser" ] || echo "skipped: the page, as chromium is not installed"
 # Programs with dependencies that exclude each other, each in an environment of its name.
 programs=("llama-index llama-index-llms-openai-like==0.8.1" "llm llm==0.36"
     "aider aider-chat==0.86.2" "aiperf aiperf==0.13.0")
@@ -94,6 +96,10 @@ every_check() {
         # Packages are looked for beside the script.
         cp "$here/ai_sdk_check.mjs" "$tools/npm/"
         check node "$tools/npm/ai_sdk_check.mjs" "$url"
+        if [ -n "$browser" ]; then
+            cp "$here/page_check.mjs" "$tools/npm/"
+            check env CHROMIUM="$browser" node "$tools/npm/page_check.mjs" "$url"
+        fi
     fi
     check "$python" "$here/structured_check.py" "$url" --schemas "$schemas" --max-tokens 600
     stop
