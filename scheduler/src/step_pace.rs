@@ -1,7 +1,12 @@
 //! The time of a step without prefill by its rows, from past steps.
 
-/// Share of the past that a step leaves in the sums.
+/// Share of the past that a step leaves in the means: steps become slower and faster with what else
+/// the machine does.
 const KEPT: f64 = 0.99;
+
+/// Share that it leaves in the sums of squares: the cost of a row is seen only when their number
+/// changes, and stays.
+const SLOPE_KEPT: f64 = 0.9995;
 
 /// Added to the variance of the rows: a batch that keeps its size says nothing about others.
 const RIDGE: f64 = 0.25;
@@ -29,14 +34,15 @@ impl StepPace {
     }
 }
 
-/// The line through the times of past steps over their rows: least squares, the last hundred steps
-/// or so.
+/// The line through the times of past steps over their rows: its slope by least squares over the
+/// last thousands of steps, about the means of the last hundred, through which it passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StepLine {
     weight: f64,
     rows: f64,
     ns: f64,
-    /// Weighted squares, of rows and of rows by time, about the means.
+    /// Weighted sums: of 1, of the rows' squares, and of rows by time, about the means.
+    slope_weight: f64,
     rows_rows: f64,
     rows_ns: f64,
 }
@@ -49,15 +55,16 @@ impl StepLine {
         self.weight = before + 1.0;
         let (to_rows, to_ns) = (rows - self.rows, ns - self.ns);
         let share = before / self.weight;
-        self.rows_rows = KEPT * self.rows_rows + share * to_rows * to_rows;
-        self.rows_ns = KEPT * self.rows_ns + share * to_rows * to_ns;
+        self.slope_weight = SLOPE_KEPT * self.slope_weight + 1.0;
+        self.rows_rows = SLOPE_KEPT * self.rows_rows + share * to_rows * to_rows;
+        self.rows_ns = SLOPE_KEPT * self.rows_ns + share * to_rows * to_ns;
         self.rows += to_rows / self.weight;
         self.ns += to_ns / self.weight;
     }
 
     /// The costs, with `prefill_token_s` seconds per prompt token. All 0 before the first step.
     pub fn pace(&self, prefill_token_s: f64) -> StepPace {
-        let slope = self.rows_ns / (self.rows_rows + RIDGE * self.weight);
+        let slope = self.rows_ns / (self.rows_rows + RIDGE * self.slope_weight.min(100.0));
         // Neither rows nor steps that take no time.
         let slope = slope.max(0.0).min(self.ns / self.rows.max(1.0));
         let fixed = self.ns - slope * self.rows;
@@ -82,6 +89,14 @@ mod tests {
             pace((0..400).map(|step| (1 + step % 60, 2_000_000 + 50_000 * (1 + step as u64 % 60))));
         assert!((of.fixed_s - 2e-3).abs() < 2e-6 && (of.row_s - 50e-6).abs() < 1e-7, "{of:?}");
         assert!((of.step_s(64) - 5.2e-3).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_full_batch_keeps_the_slope_and_moves_the_level() {
+        let line = (0..400).map(|step| (1 + step % 60, 2_000_000 + 50_000 * (1 + step as u64 % 60)));
+        let of = pace(line.chain([(64, 6_200_000)].repeat(1000)));
+        assert!((of.step_s(64) - 6.2e-3).abs() < 1e-5, "{of:?}");
+        assert!((of.row_s - 50e-6).abs() < 12e-6, "{of:?}");
     }
 
     #[test]

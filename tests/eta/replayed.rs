@@ -41,6 +41,8 @@ pub(crate) struct Sizes {
     pub(crate) cost: StepCost,
     /// Seconds between two estimates.
     pub(crate) every_s: f64,
+    /// Time at which all live requests are cut off; infinite for none.
+    pub(crate) cut_s: f64,
 }
 
 /// A run: the times of each request, and the estimates given meanwhile.
@@ -92,8 +94,9 @@ pub(crate) fn replay(
     let (mut next, mut estimate_s) = (0, 0.0);
     while next < requests.len() || replay.scheduler.live() > 0 {
         if replay.scheduler.live() == 0 {
-            replay.now_ns = replay.now_ns.max((arrivals[next] * 1e9) as u64);
+            replay.now_ns = replay.now_ns.max((arrivals[next] * 1e9) as u64 + 1);
         }
+        replay.cut_if_due();
         while next < requests.len() && arrivals[next] <= replay.now_s() {
             replay.submit(next, arrivals[next]);
             next += 1;
@@ -132,7 +135,25 @@ impl Replay<'_> {
         self.run.on_arrival[at] = estimate.map(|estimate| (arrival_s, estimate));
     }
 
+    /// Ends all live requests without an answer, once.
+    fn cut_if_due(&mut self) {
+        if self.now_s() < self.sizes.cut_s {
+            return;
+        }
+        self.sizes.cut_s = f64::INFINITY;
+        let mut live: Vec<_> = self.at.drain().collect();
+        live.sort_unstable_by_key(|&(_, at)| at);
+        for (idx, at) in live {
+            self.scheduler.finish(idx);
+            self.run.times[at].last_s = f64::NAN;
+            self.forecaster.ended(at as u64, self.now_s(), None);
+        }
+    }
+
     fn step(&mut self) {
+        if self.scheduler.live() == 0 {
+            return;
+        }
         self.step += 1;
         self.scheduler.plan(self.step, self.now_s());
         let rows = self.scheduler.last_plan().rows.clone();
@@ -165,6 +186,7 @@ impl Replay<'_> {
         }
         for (idx, at) in ended {
             self.scheduler.finish(idx);
+            self.at.remove(&idx);
             self.run.times[at].last_s = self.now_s();
             let Recorded { prompt_tokens, length, initial, .. } = self.requests[at];
             let answer = Answer { prompt_tokens, length, predicted: initial };

@@ -7,7 +7,8 @@ use trail_scheduler::policies::UNKNOWN_LENGTH_TOKENS;
 use trail_scheduler::{LiveRequest, Phase, StepPace};
 
 use super::Forecast;
-use super::calibration::{Calibration, Interval};
+use super::calibration::Interval;
+use super::class::{Class, Corrections, Stage, Token};
 use super::history::History;
 use super::queue::{Queue, QueueOrder};
 
@@ -27,8 +28,7 @@ pub struct ArrivalForecaster {
     /// Quantiles of the length over the predicted one, and of the length.
     ratios: Interval,
     lengths: Interval,
-    first: Calibration,
-    last: Calibration,
+    corrections: Corrections,
 }
 
 /// The estimate for an arrival.
@@ -40,8 +40,8 @@ pub struct ArrivalForecast {
     pub first: Interval,
     /// Seconds to its last token.
     pub last: Interval,
-    /// The same two before they were corrected.
-    pub(super) raw: [Interval; 2],
+    /// The same two before they were corrected, with their classes.
+    pub(super) raw: [(Class, Interval); 2],
 }
 
 impl ArrivalForecaster {
@@ -49,7 +49,7 @@ impl ArrivalForecaster {
         queue: &Queue,
         forecasts: &[Forecast],
         history: &History,
-        [first, last]: [Calibration; 2],
+        corrections: Corrections,
     ) -> ArrivalForecaster {
         let rows = queue.requests.iter().filter(|of| of.phase == Phase::Running).count();
         let both = || queue.requests.iter().zip(forecasts);
@@ -81,8 +81,7 @@ impl ArrivalForecaster {
             rows,
             ratios,
             lengths: lengths_known,
-            first,
-            last,
+            corrections,
         }
     }
 
@@ -125,10 +124,11 @@ impl ArrivalForecaster {
             median: first.median + decode.median,
             high: first.high + decode.high,
         };
-        let (corrected_first, corrected_last) =
-            (self.first.correct(first), self.last.correct(last));
-        let raw = [first, last];
-        Some(ArrivalForecast { place, first: corrected_first, last: corrected_last, raw })
+        let stage = Stage::Arrival { waits: !self.waiting.is_empty() };
+        let raw = [first, last].map(|raw| (self.corrections.class(stage, raw), raw));
+        let [first, last] = [(Token::First, raw[0]), (Token::Last, raw[1])]
+            .map(|(token, (class, raw))| self.corrections.correct(token, class, raw));
+        Some(ArrivalForecast { place, first: first.min(last), last, raw })
     }
 
     /// Seconds until the first of those that wait would be served, or the next place is free: after

@@ -1,22 +1,21 @@
 //! Intervals that hold as often as they say: the spread of samples, corrected by what came.
 
+use std::collections::VecDeque;
+
 /// Share of times below an interval, and above it.
 const OUTSIDE: f64 = 0.1;
 
 /// The share at which each side is held: less, as a correction follows what has come.
-const HELD: f64 = 0.09;
+const HELD: f64 = 0.08;
 
-/// Least spread, as a logarithm: samples that agree know nothing of their common errors.
-const LEAST_SPREAD: f64 = 0.1;
+/// Times that came on which a correction stands: the last ones.
+const REMEMBERED: usize = 128;
 
-/// Seconds below which times do not differ.
-const LEAST_S: f64 = 1e-3;
+/// Times that came as estimated, added to them: few say little.
+const PRIOR: usize = 8;
 
-/// Least factor of a spread.
-const LEAST_FACTOR: f64 = 0.5;
-
-/// Least share by which a time that came moves a spread.
-const LEAST_STEP: f64 = 0.06;
+/// Times that came for which one of those is left out.
+const PRIOR_FOR: usize = 8;
 
 /// Time in seconds, with an interval of 80 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,6 +39,15 @@ impl Interval {
         self.map(|at| (at - elapsed_s).max(0.0))
     }
 
+    /// The same, no later than `other` at each end.
+    pub(super) fn min(self, other: Interval) -> Interval {
+        Interval {
+            low: self.low.min(other.low),
+            median: self.median.min(other.median),
+            high: self.high.min(other.high),
+        }
+    }
+
     /// True if `seconds` is within.
     pub fn contains(&self, seconds: f64) -> bool {
         (self.low..=self.high).contains(&seconds)
@@ -47,76 +55,119 @@ impl Interval {
 
     /// The quantiles of `samples`, which it sorts. At least one.
     pub(super) fn of(samples: &mut [f64]) -> Interval {
-        samples.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let place = share * (samples.len() - 1) as f64;
-            let (below, part) = (place as usize, place.fract());
-            let above = (below + 1).min(samples.len() - 1);
-            samples[below] + part * (samples[above] - samples[below])
-        };
-        Interval { low: at(OUTSIDE), median: at(0.5), high: at(1.0 - OUTSIDE) }
-    }
-
-    fn logarithms(self) -> [f64; 3] {
-        [self.low, self.median, self.high].map(|at| at.max(LEAST_S).ln())
-    }
-
-    /// The spreads below and above the median, as logarithms.
-    fn spreads(self) -> [f64; 2] {
-        let [low, median, high] = self.logarithms();
-        [(median - low).max(LEAST_SPREAD), (high - median).max(LEAST_SPREAD)]
+        let [low, median, high] =
+            [OUTSIDE, 0.5, 1.0 - OUTSIDE].map(|share| quantile(samples, share));
+        Interval { low, median, high }
     }
 }
 
-/// The correction of a class of estimates: a shift of the median, and a factor of the spread to
-/// each side. Each time that comes moves them by a little, up or down with unequal steps, so that
-/// they rest where the share of times beyond them is the wanted one (adaptive conformal inference,
-/// Gibbs and Candès, arXiv 2106.00170, on the scores of conformalized quantile regression, Romano
-/// et al., arXiv 1905.03222).
+/// A scale on which errors of short and of long times are alike: logarithms, of times that differ
+/// by no less than `least_s`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Calibration {
-    shift: f64,
-    below: f64,
-    above: f64,
-    count: u32,
+pub(super) struct Scale {
+    /// Seconds below which times hardly differ.
+    pub(super) least_s: f64,
 }
 
-impl Default for Calibration {
-    fn default() -> Calibration {
-        Calibration { shift: 0.0, below: 1.0, above: 1.0, count: 0 }
+impl Scale {
+    fn of(self, seconds: f64) -> f64 {
+        (seconds.max(0.0) + self.least_s).ln()
     }
+
+    fn seconds(self, of: f64) -> f64 {
+        (of.exp() - self.least_s).max(0.0)
+    }
+}
+
+/// What is added to each end of an interval, and to its median.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Correction([f64; 3]);
+
+impl Correction {
+    /// The corrected form of an interval of samples.
+    pub(super) fn correct(&self, raw: Interval, scale: Scale) -> Interval {
+        let moved = |end: f64, by: f64| scale.seconds(scale.of(end) + by);
+        let [low, median, high] = self.0;
+        let (low, median, high) =
+            (moved(raw.low, low), moved(raw.median, median), moved(raw.high, high));
+        Interval { low: low.min(median), median, high: high.max(median) }
+    }
+}
+
+/// A time that has not come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
+    /// It is above these seconds.
+    Passed(f64),
+    /// It is expected after these, by a later estimate.
+    Expected(f64),
+}
+
+/// The correction of a class of estimates: each end is moved to where it would have held for the
+/// last times that came (conformalized quantile regression, Romano et al., arXiv 1905.03222, on a
+/// sliding window). Times that have not come are above what has passed of them, and count so
+/// (Kaplan and Meier 1958): without them the longest would be heard of last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calibration {
+    /// Estimates, and the seconds after which their times came.
+    came: VecDeque<(Interval, f64)>,
 }
 
 impl Calibration {
-    /// The corrected form of an interval of samples.
-    pub(super) fn correct(&self, raw: Interval) -> Interval {
-        let [_, median, _] = raw.logarithms();
-        let [below, above] = raw.spreads();
-        let median = median + self.shift;
-        Interval {
-            low: (median - self.below * below).exp(),
-            median: median.exp(),
-            high: (median + self.above * above).exp(),
+    /// Takes in the time that came where samples had `raw`.
+    pub(super) fn record(&mut self, raw: Interval, seconds: f64) {
+        if self.came.len() == REMEMBERED {
+            self.came.pop_front();
         }
+        self.came.push_back((raw, seconds));
     }
 
-    /// Takes in the time that came where samples had `raw`: infinite for one that has not come, and
-    /// is above the present interval of `raw`. Compared with the interval given then, times that
-    /// come late would go on correcting what was corrected since.
-    pub(super) fn record(&mut self, raw: Interval, seconds: f64) {
-        let step = (1.0 / f64::from(self.count + 1).sqrt()).max(LEAST_STEP);
-        self.count = self.count.saturating_add(1);
-        let now = self.correct(raw);
-        let seconds = seconds.max(LEAST_S);
-        let is = [seconds > now.high, seconds < now.low, seconds > now.median];
-        let [over, under, late] = is.map(|is| f64::from(u8::from(is)));
-        let [below, above] = raw.spreads();
-        let factor = |of: f64, is: f64| (of * (step * (is - HELD)).exp()).max(LEAST_FACTOR);
-        self.above = factor(self.above, over);
-        self.below = factor(self.below, under);
-        let spread = 0.5 * (self.below * below + self.above * above);
-        self.shift += 0.5 * step * spread * (late - 0.5);
+    /// The correction. `open`: estimates whose times have not come, with what is known of them.
+    pub(super) fn correction(&self, open: &[(Interval, Known)], scale: Scale) -> Correction {
+        let prior = PRIOR.saturating_sub(self.came.len() / PRIOR_FOR);
+        let mut errors = Vec::with_capacity(prior + self.came.len() + open.len());
+        let mut end = |of: fn(Interval) -> f64, share: f64| {
+            let error = |raw, seconds| scale.of(seconds) - scale.of(of(raw));
+            errors.clear();
+            errors.resize(prior, (0.0, true));
+            errors.extend(self.came.iter().map(|&(raw, seconds)| (error(raw, seconds), true)));
+            errors.extend(open.iter().map(|&(raw, known)| match known {
+                Known::Expected(seconds) => (error(raw, seconds), true),
+                Known::Passed(seconds) => (error(raw, seconds), false),
+            }));
+            censored_quantile(&mut errors, share)
+        };
+        Correction([
+            end(|raw| raw.low, HELD),
+            end(|raw| raw.median, 0.5),
+            end(|raw| raw.high, 1.0 - HELD),
+        ])
     }
+}
+
+/// The quantile of values of which those with `false` are only known to be above the stated ones.
+/// The largest where the quantile is beyond what is known. Sorts them; at least one.
+fn censored_quantile(values: &mut [(f64, bool)], share: f64) -> f64 {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let mut above = 1.0;
+    for (at, &(value, is_known)) in values.iter().enumerate() {
+        if is_known {
+            above *= 1.0 - 1.0 / (values.len() - at) as f64;
+            if above <= 1.0 - share {
+                return value;
+            }
+        }
+    }
+    values.last().map_or(0.0, |of| of.0)
+}
+
+/// The quantile of `values`, which it sorts. At least one.
+fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let place = share * (values.len() - 1) as f64;
+    let (below, part) = (place as usize, place.fract());
+    let above = (below + 1).min(values.len() - 1);
+    values[below] + part * (values[above] - values[below])
 }
 
 #[cfg(test)]
@@ -139,12 +190,13 @@ mod tests {
     fn intervals_come_to_hold_80_percent_and_medians_half() {
         let mut rng = Rng::new(3);
         let mut calibration = Calibration::default();
+        let scale = Scale { least_s: 1e-3 };
         let raw = Interval { low: 2.7, median: 3.0, high: 3.3 };
         let mut counts = [0; 3];
         for at in 0..6000 {
             let seconds = (0.5 * rng.normal()).exp();
             if at >= 1000 {
-                let corrected = calibration.correct(raw);
+                let corrected = calibration.correction(&[], scale).correct(raw, scale);
                 counts[0] += usize::from(corrected.contains(seconds));
                 counts[1] += usize::from(seconds < corrected.median);
                 counts[2] += usize::from(seconds > corrected.high);
