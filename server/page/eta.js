@@ -55,6 +55,8 @@ class Eta {
   /** What the live view says of this request: it counts while no chunks come. */
   live(row) {
     this.row = row;
+    // Where the bar is drawn once a second, the reason is not to be a second old.
+    if (reducedMotion.matches) setText(byId('eta-reason'), this.reason());
     if (!row || performance.now() < this.chunkAt + 500) return;
     const last = row.last_ms || [null, null, null];
     this.take({

@@ -154,6 +154,13 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// 409: the model is not loaded, and the call is no reason to load it.
+    pub(crate) fn unloaded(name: &str) -> Self {
+        let message = format!("the model '{name}' is not loaded: it has no policy until it is used");
+        let error = ApiError::invalid(message);
+        ApiError { status: StatusCode::CONFLICT, code: Some("model_not_loaded"), ..error }
+    }
+
     /// 404: the server has no encoder.
     pub(crate) fn no_embedding_model() -> Self {
         let message = "this server has no embedding model: start it with --embedding-model PATH";

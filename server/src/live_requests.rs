@@ -45,7 +45,7 @@ struct LiveChoice {
     computed_tokens: u32,
     generated_tokens: u32,
     max_tokens: u32,
-    /// Expected.
+    /// Median.
     #[schema(required)]
     remaining_tokens: Option<f32>,
     /// The interval of 80 %.
@@ -89,8 +89,8 @@ impl LiveChoice {
             computed_tokens: request.computed,
             generated_tokens: request.generated,
             max_tokens: request.max_tokens,
-            remaining_tokens: request.remaining,
-            remaining_interval: row.interval(),
+            remaining_tokens: row.remaining,
+            remaining_interval: row.interval,
             first_token_ms: first,
             eta_ms: last.map(|[_, median, _]| median),
             eta_interval_ms: last.map(|[low, _, high]| [low, high]),

@@ -17,6 +17,7 @@ use crate::adapters::Adapters;
 use crate::error::ApiError;
 use crate::live::{LiveFrame, WhatIf};
 use crate::metrics::{ModelMetrics, ModelReport};
+use crate::policy;
 use crate::served_model::{Formats, ServedModel};
 
 /// A model's files and options, as an engine.
@@ -144,32 +145,32 @@ impl ModelEntry {
         self.state.borrow().shown()
     }
 
-    /// The last frame of the model's live answers; `None` for one that is not loaded.
-    pub(crate) fn live_frame(&self) -> Option<Arc<LiveFrame>> {
+    /// The model, if it is loaded. This is no use of it.
+    pub(crate) fn loaded(&self) -> Option<Arc<ServedModel>> {
         match &*self.state.borrow() {
-            State::Loaded(model) => Some(model.live.frame()),
+            State::Loaded(model) => Some(model.clone()),
             _ => None,
         }
+    }
+
+    /// The last frame of the model's live answers; `None` for one that is not loaded.
+    pub(crate) fn live_frame(&self) -> Option<Arc<LiveFrame>> {
+        self.loaded().map(|model| model.live.frame())
     }
 
     /// Comparison of the model's traffic with other policies.
     pub(crate) fn what_if(&self) -> Option<Arc<WhatIf>> {
-        match &*self.state.borrow() {
-            State::Loaded(model) => Some(model.live.what_if().clone()),
-            _ => None,
-        }
+        self.loaded().map(|model| model.live.what_if().clone())
     }
 
     /// Settings of the model's engine that the page shows.
     pub(crate) fn live_settings(&self) -> LiveSettings {
-        match &*self.state.borrow() {
-            State::Loaded(model) => LiveSettings {
-                policy: model.engine.policy().label(),
-                device: model.engine.device().to_owned(),
-                step_limit_ms: model.engine.max_gap().map(|gap| gap.as_secs_f64() * 1e3),
-            },
-            _ => LiveSettings::default(),
-        }
+        let of = |model: Arc<ServedModel>| LiveSettings {
+            policy: policy::described(model.engine.policy()),
+            device: model.engine.device().to_owned(),
+            step_limit_ms: model.engine.max_gap().map(|gap| gap.as_secs_f64() * 1e3),
+        };
+        self.loaded().map(of).unwrap_or_default()
     }
 
     /// Counters of the model's engines, past ones included.

@@ -1,5 +1,6 @@
 //! `GET /`: the page for browsers, and the list of endpoints for all others.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use axum::http::HeaderMap;
@@ -95,6 +96,9 @@ pub(crate) async fn show(headers: HeaderMap) -> Response {
 fn list() -> String {
     let mut paths: Vec<&str> = routes::all().iter().map(|route| route.path).collect();
     paths.retain(|path| *path != "/" && !path.contains('{'));
+    // A path has a route for each method.
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(*path));
     format!("trail-rt: a page for browsers, and {}\n", paths.join(", "))
 }
 

@@ -17,7 +17,7 @@ use crate::live_stream::Which;
 use crate::number::Real;
 use crate::openapi::Schemas;
 use crate::served_model::ServedModel;
-use crate::state::Shared;
+use crate::state::{ServerState, Shared};
 
 /// The policy of a model.
 #[derive(Serialize, ToSchema)]
@@ -77,7 +77,7 @@ impl ServedPolicy {
             has_tail_bound: policy.ranking_mut().is_some(),
         };
         ServedPolicy {
-            policy: policy.label(),
+            policy: described(policy),
             name: policy.name(),
             c: policy.trail_mut().map(|trail| trail.c),
             tail_bound: policy.ranking_mut().map(|ranking| ranking.tail_bound),
@@ -114,14 +114,33 @@ impl Change {
     }
 }
 
+/// Name of a policy, with the parameters that are not the defaults.
+pub(crate) fn described(mut policy: PolicyKind) -> String {
+    let default = policy.name().parse().ok().and_then(|mut of: PolicyKind| of.ranking_mut().copied());
+    let (label, ranking) = (policy.label(), policy.ranking_mut());
+    match ranking.filter(|of| default.is_some_and(|default| default.tail_bound != of.tail_bound)) {
+        Some(ranking) => format!("{label}, tail bound {}", ranking.tail_bound),
+        None => label,
+    }
+}
+
+/// The model of that name, the first without one, which is not loaded for this.
+fn loaded(state: &ServerState, name: Option<&str>) -> Result<(String, Arc<ServedModel>), ApiError> {
+    let entry = state.models.find(name.or(Some(state.models.first().name())))?;
+    let name = entry.name().to_owned();
+    match entry.loaded() {
+        Some(model) => Ok((name, model)),
+        None => Err(ApiError::unloaded(&name)),
+    }
+}
+
 /// Returns the policy.
 pub(crate) async fn show(
     State(state): Shared,
     Extension(access): Extension<Arc<Access>>,
     Query(which): Query<Which>,
 ) -> Result<Json<ServedPolicy>, ApiError> {
-    let name = which.model.as_deref().or(Some(state.models.first().name()));
-    let model = state.model(name).await?;
+    let model = loaded(&state, which.model.as_deref())?.1;
     Ok(Json(ServedPolicy::of(&model, &access)))
 }
 
@@ -133,13 +152,11 @@ pub(crate) async fn change(
 ) -> Result<Json<ServedPolicy>, ApiError> {
     access.check_admin("the policy")?;
     let (change, _) = admitted.read(|body: &Body| body.read::<Change>()).await?;
-    let name = change.model.as_deref().or(Some(state.models.first().name()));
-    let model = state.model(name).await?;
+    let (name, model) = loaded(&state, change.model.as_deref())?;
     let policy = change.policy()?;
     let set = model.engine.set_policy(policy);
     set.map_err(|why| ApiError::invalid_field("policy", why))?;
     let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
-    let of = model.entry().name();
-    notice(format_args!("policy of model '{of}' was set to {}{by}", policy.label()));
+    notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
     Ok(Json(ServedPolicy::of(&model, &access)))
 }

@@ -114,8 +114,10 @@ fn frames(server: &Server, key: &str, count: usize) -> Vec<Value> {
 #[test]
 fn the_stream_shows_every_request_and_chunks_their_progress() {
     let server = Server::start(&["--max-running", "4"]);
-    let idle = frames(&server, "", 2);
+    let idle = frames(&server, "", 3);
     assert_eq!((&idle[0]["every_s"], &idle[1]["requests"]), (&json!(2.0), &json!([])));
+    assert!(idle[1..].iter().all(|of| of["max_running"] == 4), "{idle:#?}");
+    assert!(idle[1]["t"].as_f64() < idle[2]["t"].as_f64(), "time goes on: {idle:#?}");
     let mut streams = begin(&server, "of-", "", 8);
     requests(&server, "", |data| data.len() == 8);
     let shown = frames(&server, "", 2);
@@ -123,6 +125,9 @@ fn the_stream_shows_every_request_and_chunks_their_progress() {
     let running = rows.iter().filter(|row| row["place"] == 0).count();
     assert_eq!((rows.len(), &shown[1]["running"]), (8, &json!(running)));
     assert!(rows.iter().all(|row| row["id"].as_str().is_some_and(|id| id.starts_with("of-"))));
+    let is_behind = |pair: &[Value]| pair[0]["place"].as_u64() <= pair[1]["place"].as_u64();
+    assert!(rows.windows(2).all(is_behind), "the batch comes first: {rows:#?}");
+    rows.iter().for_each(check_row);
     let first = http::Response::read(&mut streams.remove(0));
     assert!(!first.body.contains("eta_ms"), "progress was not requested");
     let mut body = long();
@@ -130,8 +135,64 @@ fn the_stream_shows_every_request_and_chunks_their_progress() {
     let answer = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
     assert!(answer.header("x-trail-eta-ms").is_some_and(|ms| ms.parse::<u64>().is_ok()));
     assert!(answer.header("x-trail-queue-position").is_some());
-    let reports = answer.body.matches("\"eta_interval_ms\":[").count();
-    assert!(reports > 100, "{reports}: {}", &answer.body[..2000.min(answer.body.len())]);
+    let chunks = answer.body.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let chunks = chunks.map(|text| serde_json::from_str(&format!("{{{text}")).expect("JSON"));
+    let chunks: Vec<Value> = chunks.filter(|of: &Value| of["trail"].is_object()).collect();
+    assert!(chunks.len() > 100, "{}", &answer.body[..2000.min(answer.body.len())]);
+    for chunk in &chunks {
+        let trail = &chunk["trail"];
+        check_interval(&trail["remaining_interval"], &trail["remaining_tokens"]);
+        check_interval(&trail["eta_interval_ms"], &trail["eta_ms"]);
+        assert!(trail["remaining_tokens"].as_f64() >= Some(1.0), "it has not ended: {chunk}");
+    }
+}
+
+/// Before a step was timed, lengths are expected and times are not.
+#[test]
+fn the_first_answer_of_a_server_reports_the_tokens_left() {
+    let server = Server::start(&[]);
+    let mut body = long();
+    (body["trail"], body["max_tokens"]) = (json!({ "progress": true }), 5.into());
+    let answer = server.exchange("POST", COMPLETIONS, &[], &body.to_string());
+    let chunk = answer.body.lines().find_map(|line| line.strip_prefix("data: ")).expect("a chunk");
+    let chunk: Value = serde_json::from_str(chunk).expect("JSON");
+    check_interval(&chunk["trail"]["remaining_interval"], &chunk["trail"]["remaining_tokens"]);
+}
+
+/// `at` is within `interval`, and both are there.
+fn check_interval(interval: &Value, at: &Value) {
+    let [low, high] = [0, 1].map(|end| interval[end].as_f64().expect("an end"));
+    let at = at.as_f64().expect("a number");
+    assert!(low <= at && at <= high, "{at} in {interval}");
+}
+
+/// All estimates of a row of the stream are there, and agree.
+fn check_row(row: &Value) {
+    check_interval(&row["interval"], &row["remaining"]);
+    let Some(last) = row["last_ms"].as_array() else { return };
+    for (end, last) in last.iter().enumerate() {
+        let first = row["first_ms"].get(end).and_then(Value::as_u64);
+        assert!(first <= last.as_u64(), "the first token comes before the last: {row:#}");
+    }
+}
+
+/// Neither the page nor an admin's question is a reason to load a model.
+#[test]
+fn a_model_that_is_not_loaded_has_no_policy_and_is_not_loaded_for_it() {
+    let server = Server::start(&["--idle-unload", "1"]);
+    let state = || server.request("GET", "/v1/models", "").1["data"][0]["state"].clone();
+    let begin = Instant::now();
+    while state() != "unloaded" {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{}", state());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let change = json!({ "policy": "fcfs" }).to_string();
+    for (method, body) in [("GET", ""), ("POST", &*change)] {
+        let refused = server.exchange(method, "/v1/trail/policy", &[], body);
+        let code = &refused.json()["error"]["code"];
+        assert_eq!((refused.status, code), (409, &json!("model_not_loaded")), "{method}");
+    }
+    assert_eq!(state(), "unloaded");
 }
 
 #[test]
@@ -177,6 +238,7 @@ fn browsers_get_a_page_that_loads_nothing_else_and_others_a_list() {
     assert!(page.body.starts_with("<!doctype html>") && page.body.contains("<script>"));
     let (status, list) = server.get("/");
     assert!(status == 200 && list.contains("/v1/requests"), "{list}");
+    assert_eq!(list.matches("/v1/trail/policy").count(), 1, "{list}");
 }
 
 /// The policy changes under load: no answer does, the log replays, and users may not do it.
@@ -218,6 +280,8 @@ fn an_admin_changes_the_policy_while_requests_run() {
         let answer = set(change.clone());
         assert_eq!((answer.status, &answer.json()["name"]), (200, &change["policy"]), "{change}");
     }
+    let shown = set(json!({ "policy": "trail", "tail_bound": 3.0 })).json();
+    assert_eq!(shown["policy"], "trail:0.8, tail bound 3");
     for (change, field) in [
         (json!({ "policy": "oracle" }), "policy"),
         (json!({ "policy": "best" }), "policy"),
@@ -231,7 +295,7 @@ fn an_admin_changes_the_policy_while_requests_run() {
     server.terminate();
     assert!(server.end().0.success());
     let text = std::fs::read_to_string(&path).expect("a log");
-    assert!((1..=3).contains(&text.matches("{\"policy\":{").count()), "{text}");
+    assert!((1..=4).contains(&text.matches("{\"policy\":{").count()), "{text}");
     let output = trail_rt(&["replay", log]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let _ = std::fs::remove_file(path);

@@ -40,6 +40,12 @@ pub(crate) struct LiveRow {
     pub owner: Option<Arc<Owner>>,
     /// 0 in the batch, else its place among those that wait, from 1.
     pub place: usize,
+    /// Median of the remaining tokens, or what was expected on arrival.
+    pub remaining: Option<f32>,
+    /// Interval of 80 % of the remaining tokens.
+    pub interval: Option<[f32; 2]>,
+    /// Seconds of a step.
+    pub step_s: f64,
     /// Times from the frame's.
     pub forecast: Option<Forecast>,
     /// The last ones, oldest first.
@@ -70,9 +76,12 @@ impl LiveRow {
         }
     }
 
-    /// The interval of 80 % of the remaining tokens.
-    pub(crate) fn interval(&self) -> Option<[f32; 2]> {
-        self.request.quantiles.map(|[p10, _, p90]| [p10, p90])
+    /// Seconds that the tokens left take alone, when there are `since` fewer. One that has not ended
+    /// has one left.
+    pub(super) fn least(&self, since: f32) -> Option<Interval> {
+        let ([low, high], median) = (self.interval?, self.remaining?);
+        let seconds = |tokens: f32| f64::from((tokens - since).max(1.0)) * self.step_s;
+        Some(Interval { low: seconds(low), median: seconds(median), high: seconds(high) })
     }
 
     /// Seconds to the first and to the last token, `elapsed_s` after the frame.
@@ -84,10 +93,12 @@ impl LiveRow {
 
     /// The same in milliseconds: low, median and high.
     pub(crate) fn times_ms(&self, elapsed_s: f64) -> [Option<[u64; 3]>; 2] {
-        let ms = |Interval { low, median, high }: Interval| {
-            [low, median, high].map(|at| (at * 1e3).round() as u64)
-        };
         let (first, last) = self.times(elapsed_s);
-        [first.map(ms), last.map(ms)]
+        [first.map(milliseconds), last.map(milliseconds)]
     }
+}
+
+/// The low end, the median and the high end of an interval in milliseconds.
+pub(super) fn milliseconds(Interval { low, median, high }: Interval) -> [u64; 3] {
+    [low, median, high].map(|at| (at * 1e3).round() as u64)
 }

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use tokio::sync::watch;
 use trail_cli::Error;
 use trail_runtime::engine::{Clock, Engine, RequestHandle};
-use trail_simulator::forecast::{Answer, ArrivalForecast};
+use trail_simulator::forecast::{Answer, ArrivalForecast, Interval};
 use trail_simulator::{Job, Refined};
 
 use crate::access::Access;
@@ -27,6 +27,7 @@ pub(crate) use frame::{LiveFrame, LiveRow};
 pub(crate) use history::{COLUMNS, EVERY_S};
 pub(crate) use progress::Progress;
 use watcher::Watcher;
+use what_if::Answered;
 pub(crate) use what_if::WhatIf;
 
 /// Request and key of an answer.
@@ -54,7 +55,7 @@ impl Owner {
 enum LiveEvent {
     Arrived { id: u64, at_s: f64, owner: Box<Owner>, estimate: Option<Box<ArrivalForecast>> },
     Began { id: u64, at_s: f64 },
-    Ended { id: u64, at_s: f64, answer: Option<Answer>, job: Option<Box<Job>> },
+    Ended { id: u64, at_s: f64, answer: Option<Answer>, job: Option<Box<Answered>> },
     Stop,
 }
 
@@ -101,16 +102,21 @@ impl LiveModel {
         estimate: Option<ArrivalForecast>,
     ) -> LiveAnswer {
         let (id, predicted) = (handle.id(), handle.initial_prediction());
-        let (owner, estimate) = (Box::new(owner), estimate.map(Box::new));
         let at_s = self.clock.now_s();
         // Without the thread there is nothing to tell.
-        let _ = self.events.send(LiveEvent::Arrived { id, at_s, owner, estimate });
+        let _ = self.events.send(LiveEvent::Arrived {
+            id,
+            at_s,
+            owner: Box::new(owner),
+            estimate: estimate.map(Box::new),
+        });
         LiveAnswer {
             id,
             arrival_s: at_s,
             prompt_tokens,
             max_tokens,
             predicted,
+            estimate,
             predictions: Vec::new(),
             events: self.events.clone(),
             frames: self.frames.clone(),
@@ -137,6 +143,8 @@ pub(crate) struct LiveAnswer {
     prompt_tokens: u32,
     max_tokens: u32,
     predicted: Option<f32>,
+    /// Made on arrival.
+    estimate: Option<ArrivalForecast>,
     /// Of the remaining tokens, by the tokens that there were.
     predictions: Vec<f32>,
     events: Sender<LiveEvent>,
@@ -183,13 +191,24 @@ impl LiveAnswer {
             block_hashes: [].into(),
         };
         let answer = Answer { prompt_tokens, length: tokens, predicted };
-        self.finish(Some(answer), Some(Box::new(job)));
+        let latency_s = self.clock.now_s() - self.arrival_s;
+        self.finish(Some(answer), Some(Box::new(Answered { job, latency_s })));
     }
 
     /// The progress of an answer of `tokens` so far.
     pub(crate) fn progress(&self, tokens: u32) -> Progress {
-        let row = self.row();
-        row.map(|(row, elapsed_s)| Progress::new(&row, elapsed_s, tokens)).unwrap_or_default()
+        if let Some((row, elapsed_s)) = self.row() {
+            return Progress::of_row(&row, elapsed_s, tokens).or_last(self.on_arrival());
+        }
+        let arrivals = self.frames.borrow().arrivals.clone();
+        let length = arrivals.length(self.max_tokens, self.predicted);
+        Progress::of_arrival(length, tokens).or_last(self.on_arrival())
+    }
+
+    /// Seconds to the last token, by the estimate on arrival.
+    fn on_arrival(&self) -> Option<Interval> {
+        let elapsed_s = self.clock.now_s() - self.arrival_s;
+        self.estimate.map(|of| of.last.after(elapsed_s))
     }
 
     /// The row of the last frame, with the time since.
@@ -199,7 +218,7 @@ impl LiveAnswer {
         Some((row, self.clock.now_s() - frame.now_s))
     }
 
-    fn finish(&mut self, answer: Option<Answer>, job: Option<Box<Job>>) {
+    fn finish(&mut self, answer: Option<Answer>, job: Option<Box<Answered>>) {
         if !std::mem::replace(&mut self.has_ended, true) {
             let at_s = self.clock.now_s();
             let _ = self.events.send(LiveEvent::Ended { id: self.id, at_s, answer, job });

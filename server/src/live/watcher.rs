@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use trail_runtime::engine::{Clock, Counters, Engine, LiveBoard, LiveSnapshot, PolicyKind};
 use trail_scheduler::{Decision, LiveRequest, Phase, SchedulerConfig};
-use trail_simulator::forecast::{Forecast, Forecaster, Queue};
+use trail_simulator::forecast::{ArrivalForecaster, Forecast, Forecaster, Queue};
 
 use super::frame::{LiveFrame, LiveRow};
 use super::history::{History, Point};
@@ -17,6 +17,9 @@ use super::{LiveEvent, Owner};
 
 /// Time between two frames.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// Time between two frames without live answers.
+const IDLE_PERIOD: Duration = Duration::from_secs(2);
 
 /// Time between two looks for a snapshot that was asked for.
 const POLL: Duration = Duration::from_millis(5);
@@ -113,27 +116,26 @@ impl Watcher {
         }
     }
 
-    /// Runs until [`LiveEvent::Stop`]. Without live answers it sleeps.
+    /// Runs until [`LiveEvent::Stop`].
     pub(super) fn run(mut self) {
+        self.publish_idle();
         let mut next = Instant::now();
         loop {
-            let heard = match self.known.is_empty() {
-                true => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => {
-                    let wait = next.saturating_duration_since(Instant::now());
-                    self.inbox.recv_timeout(wait)
-                }
+            let wait = match self.known.is_empty() {
+                true => IDLE_PERIOD,
+                false => next.saturating_duration_since(Instant::now()),
             };
-            match heard {
+            match self.inbox.recv_timeout(wait) {
                 Ok(LiveEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(event) => self.hear(event),
-                Err(RecvTimeoutError::Timeout) => {
+                Err(RecvTimeoutError::Timeout) if !self.known.is_empty() => {
                     self.look();
                     next = Instant::now() + PERIOD;
                 }
+                Err(RecvTimeoutError::Timeout) => {}
             }
             if self.known.is_empty() {
-                self.publish(Vec::new());
+                self.publish_idle();
             }
         }
     }
@@ -183,8 +185,9 @@ impl Watcher {
         self.snapshot.requests.sort_unstable_by_key(|request| request.key);
         self.estimate();
         self.compare();
-        let rows = self.rows();
-        self.publish(rows);
+        let arrivals = Arc::new(self.forecaster.arrivals(&self.queue));
+        let rows = self.rows(&arrivals);
+        self.publish(self.snapshot.now_s, rows, arrivals);
     }
 
     /// Estimates times again, if the last estimate was cheap enough.
@@ -208,7 +211,8 @@ impl Watcher {
     fn compare(&mut self) {
         let LiveSnapshot { now_s, pace, policy, .. } = self.snapshot;
         let Compared { config, max_gap, others } = &self.compared;
-        self.traffic.compare(now_s, &self.what_if, || what_if::Engine {
+        self.traffic.keep(now_s, policy);
+        self.traffic.compare(&self.what_if, || what_if::Engine {
             config: *config,
             max_gap: *max_gap,
             served: policy,
@@ -217,42 +221,67 @@ impl Watcher {
         });
     }
 
-    fn rows(&self) -> Vec<LiveRow> {
-        let elapsed_s = self.snapshot.now_s - self.forecast_s;
-        let mut waiting = 0;
-        let row = |request: &LiveRequest| {
-            let id = request.id.0;
-            let is_running = request.phase == Phase::Running;
-            waiting += usize::from(!is_running);
-            let known = self.known.get(&id);
-            LiveRow {
-                request: *request,
-                owner: known.and_then(|known| known.owner.clone()),
-                place: if is_running { 0 } else { waiting },
-                forecast: self.forecasts.get(&id).map(|of| Forecast {
-                    first: of
-                        .first
-                        .filter(|_| request.generated == 0)
-                        .map(|at| at.after(elapsed_s)),
-                    last: of.last.after(elapsed_s),
-                    ..*of
-                }),
-                decisions: known.map(|known| known.decisions.clone()).unwrap_or_default(),
-            }
-        };
-        self.snapshot.requests.iter().map(row).collect()
+    /// The rows, those in the batch first.
+    fn rows(&self, arrivals: &ArrivalForecaster) -> Vec<LiveRow> {
+        let requests = &self.snapshot.requests;
+        let in_batch = |of: &&LiveRequest| of.phase == Phase::Running;
+        let batch = requests.iter().filter(in_batch).map(|request| (0, request));
+        let waiting = (1..).zip(requests.iter().filter(|of| !in_batch(of)));
+        let step_s = self.snapshot.pace.step_s(requests.iter().filter(in_batch).count());
+        batch.chain(waiting).map(|(place, of)| self.row(of, place, arrivals, step_s)).collect()
     }
 
-    fn publish(&mut self, rows: Vec<LiveRow>) {
-        let now_s = match rows.is_empty() {
-            true => self.clock.now_s(),
-            false => self.snapshot.now_s,
+    fn row(
+        &self,
+        request: &LiveRequest,
+        place: usize,
+        arrivals: &ArrivalForecaster,
+        step_s: f64,
+    ) -> LiveRow {
+        let id = request.id.0;
+        let known = self.known.get(&id);
+        let tokens = match request.quantiles {
+            Some([low, median, high]) => [low, median, high].map(f64::from),
+            None => {
+                let length = arrivals.length(request.max_tokens, request.first_prediction);
+                let generated = f64::from(request.generated);
+                let left = length.map(|tokens| (tokens - generated).max(1.0));
+                [left.low, left.median, left.high]
+            }
         };
-        if rows.is_empty() {
-            self.queue.requests.clear();
-            self.queue.now_s = now_s;
-            self.forecaster.estimate(&self.queue);
+        let [low, median, high] = tokens;
+        let elapsed_s = self.snapshot.now_s - self.forecast_s;
+        let mut row = LiveRow {
+            request: *request,
+            owner: known.and_then(|known| known.owner.clone()),
+            place,
+            remaining: Some(median as f32),
+            interval: Some([low as f32, high as f32]),
+            step_s,
+            forecast: self.forecasts.get(&id).copied(),
+            decisions: known.map(|known| known.decisions.clone()).unwrap_or_default(),
+        };
+        let least = row.least(0.0);
+        if let Some(forecast) = row.forecast.as_mut().filter(|_| elapsed_s > 0.0) {
+            let first = forecast.first.filter(|_| request.generated == 0);
+            forecast.first = first.map(|at| at.after(elapsed_s));
+            let last = forecast.last.after(elapsed_s);
+            // Between two estimates it is counted down, but not below what the tokens left take.
+            forecast.last = least.map_or(last, |least| last.max(least));
         }
+        row
+    }
+
+    /// Publishes a frame without answers.
+    fn publish_idle(&mut self) {
+        self.queue.requests.clear();
+        self.queue.now_s = self.clock.now_s();
+        self.forecaster.estimate(&self.queue);
+        let arrivals = Arc::new(self.forecaster.arrivals(&self.queue));
+        self.publish(self.queue.now_s, Vec::new(), arrivals);
+    }
+
+    fn publish(&mut self, now_s: f64, rows: Vec<LiveRow>, arrivals: Arc<ArrivalForecaster>) {
         let stats = self.counters.snapshot(self.kv_blocks);
         let running = rows.iter().filter(|row| row.place == 0).count();
         if self.history.is_due(now_s) {
@@ -265,7 +294,7 @@ impl Watcher {
             number: self.number,
             now_s,
             places,
-            arrivals: Arc::new(self.forecaster.arrivals(&self.queue)),
+            arrivals,
             coverage: self.forecaster.coverage(),
             batch: (running, self.queue.max_running),
             blocks: (stats.blocks_used, self.kv_blocks),

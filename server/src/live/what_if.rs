@@ -19,10 +19,16 @@ const MIN_JOBS: usize = 20;
 
 /// Least time between two comparisons, and time for each time of computing.
 const LEAST_PAUSE: Duration = Duration::from_secs(5);
-const PAUSE_SHARE: u32 = 50;
+const PAUSE_SHARE: u32 = 20;
 
 /// Time after which a viewer that asked counts as gone.
 const VIEWER: Duration = Duration::from_secs(5);
+
+/// Largest factor between step times of the simulation and measured ones, the runs in which it is
+/// looked for, and the distance of the mean latencies, as a logarithm, that is near enough.
+const SCALES: f64 = 8.0;
+const SCALE_STEPS: usize = 10;
+const SCALE_ERROR: f64 = 0.05;
 
 /// Steps after which a comparison is given up.
 const MAX_STEPS: u64 = 2_000_000;
@@ -102,37 +108,51 @@ impl WhatIf {
     }
 }
 
+/// An answer that has ended, as the simulator takes it, and the time that it took.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub(super) job: Job,
+    pub(super) latency_s: f64,
+}
+
 /// Answers that have ended, oldest first.
 #[derive(Default)]
-pub(super) struct Traffic(VecDeque<Job>);
+pub(super) struct Traffic {
+    answers: VecDeque<Answered>,
+    served: Option<PolicyKind>,
+}
 
 impl Traffic {
-    pub(super) fn push(&mut self, job: Job) {
-        if self.0.len() == MAX_JOBS {
-            self.0.pop_front();
+    pub(super) fn push(&mut self, answered: Answered) {
+        if self.answers.len() == MAX_JOBS {
+            self.answers.pop_front();
         }
-        self.0.push_back(job);
+        self.answers.push_back(answered);
+    }
+
+    /// Forgets what another policy than `served` has served, and what is old.
+    pub(super) fn keep(&mut self, now_s: f64, served: PolicyKind) {
+        if self.served.replace(served).is_some_and(|of| of != served) {
+            self.answers.clear();
+        }
+        let oldest_ns = ((now_s - WINDOW.as_secs_f64()).max(0.0) * 1e9) as u64;
+        self.answers.retain(|of| of.job.arrival_ns >= oldest_ns);
     }
 
     /// Compares the policies on a dedicated thread, if a viewer waits for it.
-    pub(super) fn compare(
-        &mut self,
-        now_s: f64,
-        to: &Arc<WhatIf>,
-        engine: impl FnOnce() -> Engine,
-    ) {
-        let oldest_ns = ((now_s - WINDOW.as_secs_f64()).max(0.0) * 1e9) as u64;
-        self.0.retain(|job| job.arrival_ns >= oldest_ns);
-        if self.0.len() < MIN_JOBS || !to.begin() {
+    pub(super) fn compare(&self, to: &Arc<WhatIf>, engine: impl FnOnce() -> Engine) {
+        if self.answers.len() < MIN_JOBS || !to.begin() {
             return;
         }
-        let mut jobs: Vec<Job> = self.0.iter().cloned().collect();
+        let count = self.answers.len() as f64;
+        let measured_s = self.answers.iter().map(|of| of.latency_s).sum::<f64>() / count;
+        let mut jobs: Vec<Job> = self.answers.iter().map(|of| of.job.clone()).collect();
         jobs.sort_by_key(|job| job.arrival_ns);
         let (engine, whole) = (engine(), to.clone());
         let thread = std::thread::Builder::new().name("trail-what-if".into());
         let spawned = thread.spawn(move || {
             let begin = Instant::now();
-            let text = comparison(&jobs, &engine);
+            let text = comparison(&jobs, measured_s, &engine);
             whole.end(text, begin.elapsed());
         });
         if spawned.is_err() {
@@ -141,38 +161,65 @@ impl Traffic {
     }
 }
 
-/// The comparison of `jobs`; `None` if one of the simulations fails or takes too long.
-fn comparison(jobs: &[Job], engine: &Engine) -> Option<String> {
+/// Mean and 99th percentile of the latency of `jobs` under `policy`, with steps that take `scale`
+/// times as long as measured; `None` if the simulation fails or takes too long.
+fn simulate(jobs: &[Job], engine: &Engine, policy: PolicyKind, scale: f64) -> Option<Outcome> {
     let StepPace { fixed_s, row_s, prefill_token_s } = engine.pace;
+    let ns = |seconds: f64| scale * seconds * 1e9;
     let cost = StepCost {
-        fixed: (fixed_s * 1e9).max(1.0),
-        decode_row: row_s * 1e9,
-        prefill_token: prefill_token_s * 1e9,
+        fixed: ns(fixed_s).max(1.0),
+        decode_row: ns(row_s),
+        prefill_token: ns(prefill_token_s),
         context_token: 0.0,
         experts: None,
     };
     let model = StepModel::measured("served", cost, 0.0);
     let simulation =
         Simulation { max_gap: engine.max_gap, ..Simulation::new(engine.config, model) };
-    let mut policies = Vec::new();
-    for &policy in [engine.served].iter().chain(&engine.others) {
-        let name = policy.label();
-        if policies.iter().any(|of: &Outcome| of.name == name) {
-            continue;
+    let watch = &mut |progress: trail_simulator::Progress| match progress.steps > MAX_STEPS {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let run = simulation.run(&|| policy.build(), jobs, watch).ok()?;
+    if run.interrupted {
+        return None;
+    }
+    let mut latencies: Vec<f64> = run.outcomes.iter().map(|of| of.latency_s).collect();
+    latencies.sort_by(f64::total_cmp);
+    let mean_s = latencies.iter().sum::<f64>() / latencies.len() as f64;
+    let p99_s = latencies[(latencies.len() * 99 / 100).min(latencies.len() - 1)];
+    Some(Outcome { name: policy.label(), mean_s, p99_s })
+}
+
+/// The scale of step times at which the served policy has the measured mean latency, and what it
+/// has then: the pace of the present says too little about minutes of traffic. `None` if there is
+/// none.
+fn scaled(jobs: &[Job], measured_s: f64, engine: &Engine) -> Option<(f64, Outcome)> {
+    let (mut below, mut above) = (-SCALES.ln(), SCALES.ln());
+    let mut at: f64 = 0.0;
+    for _ in 0..SCALE_STEPS {
+        let outcome = simulate(jobs, engine, engine.served, at.exp())?;
+        let error = (outcome.mean_s / measured_s).ln();
+        if error.abs() < SCALE_ERROR {
+            return Some((at.exp(), outcome));
         }
-        let watch = &mut |progress: trail_simulator::Progress| match progress.steps > MAX_STEPS {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
-        let run = simulation.run(&|| policy.build(), jobs, watch).ok()?;
-        if run.interrupted {
-            return None;
+        *(if error > 0.0 { &mut above } else { &mut below }) = at;
+        // Latencies grow faster than step times, so this is beyond the wanted one at most once.
+        let next = at - error;
+        at = if below < next && next < above { next } else { 0.5 * (below + above) };
+    }
+    None
+}
+
+/// The comparison of `jobs`, which took `measured_s` seconds in the mean; `None` if one of the
+/// simulations fails or takes too long, or the served one cannot be had.
+fn comparison(jobs: &[Job], measured_s: f64, engine: &Engine) -> Option<String> {
+    let (scale, outcome) = scaled(jobs, measured_s, engine)?;
+    let mut policies = vec![outcome];
+    for &policy in &engine.others {
+        if policy.label() != policies[0].name {
+            policies.push(simulate(jobs, engine, policy, scale)?);
         }
-        let mut latencies: Vec<f64> = run.outcomes.iter().map(|of| of.latency_s).collect();
-        latencies.sort_by(f64::total_cmp);
-        let mean_s = latencies.iter().sum::<f64>() / latencies.len() as f64;
-        let p99_s = latencies[(latencies.len() * 99 / 100).min(latencies.len() - 1)];
-        policies.push(Outcome { name, mean_s, p99_s });
     }
     let [first, last] = [jobs.first()?, jobs.last()?].map(|job| job.arrival_ns as f64 * 1e-9);
     let served = engine.served.label();
@@ -188,20 +235,21 @@ mod tests {
     /// 40 requests at once on two places, short and long in turn.
     #[test]
     fn shortest_first_saves_what_it_saves() {
-        let mut traffic = Traffic::default();
-        for id in 0..40 {
-            let output_tokens = if id % 2 == 0 { 200 } else { 10 };
-            traffic.push(Job {
-                id,
-                arrival_ns: id,
-                prompt_tokens: 8,
-                output_tokens,
-                max_tokens: 400,
-                r: Some(output_tokens as f32),
-                refined: Refined::None,
-                block_hashes: [].into(),
-            });
-        }
+        let jobs: Vec<Job> = (0..40)
+            .map(|id| {
+                let output_tokens = if id % 2 == 0 { 200 } else { 10 };
+                Job {
+                    id,
+                    arrival_ns: id,
+                    prompt_tokens: 8,
+                    output_tokens,
+                    max_tokens: 400,
+                    r: Some(output_tokens as f32),
+                    refined: Refined::None,
+                    block_hashes: [].into(),
+                }
+            })
+            .collect();
         let what_if = Arc::new(WhatIf::default());
         let engine = || Engine {
             config: SchedulerConfig { max_running: 2, ..SchedulerConfig::default() },
@@ -210,9 +258,15 @@ mod tests {
             others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy")],
             pace: StepPace { fixed_s: 1e-3, row_s: 1e-4, prefill_token_s: 1e-5 },
         };
-        traffic.compare(1.0, &what_if, || panic!("no viewer looks"));
+        // The machine was slower than the pace of now says.
+        let sjf = "sjf".parse().expect("a policy");
+        let latency_s = simulate(&jobs, &engine(), sjf, 1.7).expect("a run").mean_s;
+        let mut traffic = Traffic::default();
+        traffic.keep(1.0, sjf);
+        jobs.into_iter().for_each(|job| traffic.push(Answered { job, latency_s }));
+        traffic.compare(&what_if, || panic!("no viewer looks"));
         assert!(what_if.ask().is_none());
-        traffic.compare(1.0, &what_if, engine);
+        traffic.compare(&what_if, engine);
         let begin = Instant::now();
         let text = loop {
             if let Some((_, text)) = what_if.ask() {
@@ -222,10 +276,36 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         };
         let shown: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let [sjf, fcfs] = [0, 1].map(|at| shown["policies"][at]["mean_s"].as_f64());
-        assert!(sjf < fcfs.map(|mean| 0.7 * mean), "{text}");
+        let [sjf_s, fcfs_s] =
+            [0, 1].map(|at| shown["policies"][at]["mean_s"].as_f64().expect("a number"));
+        assert!((sjf_s / latency_s).ln().abs() < SCALE_ERROR && sjf_s < 0.7 * fcfs_s, "{text}");
         assert_eq!((&shown["served"], &shown["requests"]), (&"sjf".into(), &40.into()));
-        traffic.compare(1e6, &what_if, || panic!("too old"));
-        assert_eq!(traffic.0.len(), 0);
+        traffic.keep(2.0, sjf);
+        assert_eq!(traffic.answers.len(), 40);
+        traffic.keep(2.0, PolicyKind::Fcfs);
+        assert_eq!(traffic.answers.len(), 0, "served by another policy");
+    }
+
+    #[test]
+    fn latencies_that_no_step_time_explains_are_not_compared() {
+        let engine = Engine {
+            config: SchedulerConfig::default(),
+            max_gap: Duration::ZERO,
+            served: PolicyKind::Fcfs,
+            others: vec![],
+            pace: StepPace { fixed_s: 1e-3, row_s: 0.0, prefill_token_s: 0.0 },
+        };
+        let job = Job {
+            id: 0,
+            arrival_ns: 0,
+            prompt_tokens: 8,
+            output_tokens: 10,
+            max_tokens: 10,
+            r: None,
+            refined: Refined::None,
+            block_hashes: [].into(),
+        };
+        assert!(comparison(&[job.clone()], 0.01, &engine).is_some());
+        assert!(comparison(&[job], 10.0, &engine).is_none());
     }
 }

@@ -40,7 +40,7 @@ pub struct ArrivalForecast {
     pub first: Interval,
     /// Seconds to its last token.
     pub last: Interval,
-    /// The same two before they were corrected, with their classes.
+    /// The two times before they were corrected, with their classes.
     pub(super) raw: [(Class, Interval); 2],
 }
 
@@ -85,6 +85,16 @@ impl ArrivalForecaster {
         }
     }
 
+    /// The output tokens of a request with the length that a predictor expects, and at most
+    /// `max_tokens`, by the lengths of past answers.
+    pub fn length(&self, max_tokens: u32, predicted: Option<f32>) -> Interval {
+        let length = match predicted {
+            Some(tokens) => self.ratios.map(|ratio| ratio * f64::from(tokens)),
+            None => self.lengths,
+        };
+        length.map(|tokens| tokens.clamp(1.0, f64::from(max_tokens.max(1))))
+    }
+
     /// The estimate for a request of `prompt_tokens` to compute, with the output length that a
     /// predictor expects, and at most `max_tokens`; `None` before a step was timed.
     pub fn estimate(
@@ -96,6 +106,7 @@ impl ArrivalForecaster {
         if !self.pace.is_known() {
             return None;
         }
+        let length = self.length(max_tokens, predicted);
         let predicted = predicted.map(f64::from);
         let place = match self.by_length {
             true => {
@@ -112,11 +123,6 @@ impl ArrivalForecaster {
         };
         let step_s = self.pace.step_s(self.rows + 1);
         let begin_s = self.pace.prefill_token_s * f64::from(prompt_tokens) + step_s;
-        let length = match predicted {
-            Some(tokens) => self.ratios.map(|ratio| ratio * tokens),
-            None => self.lengths,
-        };
-        let length = length.map(|tokens| tokens.clamp(1.0, f64::from(max_tokens.max(1))));
         let first = wait.map(|at| at + begin_s);
         let decode = length.map(|tokens| (tokens - 1.0) * step_s);
         let last = Interval {

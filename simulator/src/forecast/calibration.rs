@@ -30,13 +30,22 @@ pub struct Interval {
 
 impl Interval {
     /// The same of each end.
-    pub(super) fn map(self, of: impl Fn(f64) -> f64) -> Interval {
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { low: of(self.low), median: of(self.median), high: of(self.high) }
     }
 
     /// The same, `elapsed_s` later.
     pub fn after(self, elapsed_s: f64) -> Interval {
         self.map(|at| (at - elapsed_s).max(0.0))
+    }
+
+    /// The same, no lower than `other` at each end.
+    pub fn max(self, other: Interval) -> Interval {
+        Interval {
+            low: self.low.max(other.low),
+            median: self.median.max(other.median),
+            high: self.high.max(other.high),
+        }
     }
 
     /// The same, no later than `other` at each end.

@@ -70,6 +70,7 @@ impl Forecaster {
     /// Records the arrival of request `id`, and what was estimated then, if it was.
     pub fn arrived(&mut self, id: u64, at_s: f64, estimate: Option<&ArrivalForecast>) {
         self.history.arrived(at_s);
+        self.watched.begin(id);
         let Some(estimate) = estimate else { return };
         let tokens = [(Token::First, estimate.first), (Token::Last, estimate.last)];
         for ((token, corrected), (class, raw)) in tokens.into_iter().zip(estimate.raw) {

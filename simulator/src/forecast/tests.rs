@@ -1,6 +1,8 @@
 use super::*;
 use trail_scheduler::policies::{PolicyKind, Trail};
-use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig, StepPace};
+use trail_scheduler::{
+    LiveRequest, NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig, StepPace,
+};
 
 /// A step of a millisecond, whatever its rows.
 const PACE: StepPace = StepPace { fixed_s: 1e-3, row_s: 0.0, prefill_token_s: 1e-4 };
@@ -135,4 +137,21 @@ fn preemption_ends_with_the_window() {
     queue.requests[0].computed = 399;
     let kept = median(&queue);
     assert!(preempted > 1.3 * kept && kept < 0.5, "{preempted} {kept}");
+}
+
+/// A queue may be older than the end of one of its requests, which is not to be waited for then.
+#[test]
+fn a_request_that_has_ended_is_not_watched() {
+    let mut forecaster = forecaster();
+    let mut queue = queue("fcfs", 4, &[50.0, 50.0]);
+    forecaster.arrived(0, 0.0, None);
+    forecaster.ended(0, 0.0, None);
+    forecaster.arrived(1, 0.0, None);
+    let median = |forecaster: &mut Forecaster, queue: &Queue| forecaster.estimate(queue)[0].last;
+    let before = median(&mut forecaster, &queue);
+    queue.requests.truncate(1);
+    forecaster.ended(1, 0.05, None);
+    queue.now_s = 1e4;
+    let after = median(&mut forecaster, &queue);
+    assert!(after.high < 3.0 * before.high, "{before:?} {after:?}");
 }

@@ -51,8 +51,13 @@ impl Watched {
         (!self.held.is_empty()).then(|| held as f64 / self.held.len() as f64)
     }
 
+    /// Takes in that request `id` is live.
+    pub(super) fn begin(&mut self, id: u64) {
+        self.pending.entry(id).or_default();
+    }
+
     /// Keeps one of a request's estimates in each class that it passes through, any with equal
-    /// chance.
+    /// chance. Not of one that is no longer live: a queue may be older than its end.
     pub(super) fn add(
         &mut self,
         id: u64,
@@ -60,7 +65,7 @@ impl Watched {
         (raw, corrected): (Interval, Interval),
         made_s: f64,
     ) {
-        let all = self.pending.entry(id).or_default();
+        let Some(all) = self.pending.get_mut(&id) else { return };
         match all.iter_mut().find(|of| (of.token, of.class) == (token, class)) {
             None => {
                 all.push(Pending { token, class, made_s, raw, corrected, chosen_from: 1 });
