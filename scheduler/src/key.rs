@@ -2,16 +2,24 @@
 
 use crate::request::{Phase, RequestIdx, RequestState};
 
-/// Sort key of a request: class, then value, then arrival; lower goes first.
+/// Sort key of a request: the caller's priority, then class, then value, then arrival; lower goes
+/// first. Classes that may not be preempted precede all priorities.
 ///
-/// Packed so that one integer comparison decides: bits 120..128 class, 56..120 the value's bits
-/// made monotone, 0..56 arrival sequence. The order is total: a NaN value goes last in its class,
+/// Packed so that one integer comparison decides: bits 120..128 priority, 117..120 class, 53..117
+/// the value's bits made monotone, 0..53 arrival sequence. The order is total: a NaN value goes last in its class,
 /// and -0.0 equals 0.0. Two requests never share a key, as arrival sequences are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u128);
 
 /// Bits of the arrival sequence in a key.
-const SEQ_BITS: u32 = 56;
+const SEQ_BITS: u32 = 53;
+
+/// First bits of the class and of the priority.
+const CLASS_BIT: u32 = SEQ_BITS + 64;
+const PRIORITY_BIT: u32 = CLASS_BIT + 3;
+
+/// Priorities that differ; those beyond count as the nearest.
+const PRIORITIES: i32 = 127;
 
 impl Key {
     /// Class of a resident request that may no longer be preempted.
@@ -27,10 +35,22 @@ impl Key {
 
     /// The key of (`class`, `value`, `seq`).
     pub fn new(class: u8, value: f64, seq: u64) -> Key {
-        debug_assert!(seq >> SEQ_BITS == 0, "2^56 arrivals take longer than any run");
-        Key(u128::from(class) << 120
+        debug_assert!(seq >> SEQ_BITS == 0, "2^53 arrivals take longer than any run");
+        debug_assert!(class < 8, "a class has three bits");
+        let key = Key(u128::from(class) << CLASS_BIT
             | u128::from(monotone_bits(value)) << SEQ_BITS
-            | u128::from(seq))
+            | u128::from(seq));
+        key.with_priority(0)
+    }
+
+    /// The key of the same request with the caller's priority, from -127 to 127: lower goes first.
+    /// No request that may not be preempted has one.
+    #[must_use]
+    pub(crate) fn with_priority(self, priority: i32) -> Key {
+        let is_fixed = self.class() <= Key::EVICTED;
+        let above_least = priority.clamp(-PRIORITIES, PRIORITIES) + PRIORITIES + 1;
+        let bits = if is_fixed { 0 } else { above_least as u128 };
+        Key(self.0 & !(u128::MAX << PRIORITY_BIT) | bits << PRIORITY_BIT)
     }
 
     /// The key of a started request that the policy does not allow to be preempted.
@@ -51,12 +71,12 @@ impl Key {
 
     /// The class: 0 goes first.
     pub fn class(self) -> u8 {
-        (self.0 >> 120) as u8
+        (self.0 >> CLASS_BIT) as u8 & 7
     }
 
     /// The same value and arrival in another class.
     pub(crate) fn in_class(self, class: u8) -> Key {
-        Key(self.0 << 8 >> 8 | u128::from(class) << 120)
+        Key(self.0 & !(7 << CLASS_BIT) | u128::from(class) << CLASS_BIT)
     }
 
     /// True for the classes that are ranked by value, thus by predictions.
@@ -133,6 +153,28 @@ mod tests {
             assert_eq!(moved, sorted);
         }
         sort_again(&mut []);
+    }
+
+    #[test]
+    fn priorities_precede_classes_but_not_those_that_keep_their_place() {
+        let key = |class, value, priority| Key::new(class, value, 3).with_priority(priority);
+        let order = [
+            key(Key::PINNED, 9.0, 127),
+            key(Key::EVICTED, 0.0, 5),
+            key(Key::OPEN, 9.0, i32::MIN),
+            key(Key::EXPRESS, 0.0, -1),
+            key(Key::OPEN, 0.0, -1),
+            key(Key::EXPRESS, f64::NEG_INFINITY, 0),
+            key(Key::OPEN, f64::INFINITY, 0),
+            key(Key::OVERDUE, 0.0, 1),
+            key(Key::OPEN + 1, 0.0, i32::MAX),
+        ];
+        assert!(order.is_sorted() && order.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(key(Key::OPEN, 1.0, 127), key(Key::OPEN, 1.0, 1000), "beyond the last");
+        assert_eq!(key(Key::OPEN, 1.0, 0), Key::new(Key::OPEN, 1.0, 3));
+        let express = key(Key::OPEN, 2.0, -7).in_class(Key::EXPRESS);
+        assert_eq!((express, express.class()), (key(Key::EXPRESS, 2.0, -7), Key::EXPRESS));
+        assert_eq!(key(Key::PINNED, 1.0, 9).class(), Key::PINNED);
     }
 
     #[test]

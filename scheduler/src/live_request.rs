@@ -29,6 +29,8 @@ pub struct LiveRequest {
     pub preemptions: u32,
     /// Number of times it lost its KV.
     pub evictions: u32,
+    /// The caller's priority: lower goes first.
+    pub priority: i32,
     /// Time of arrival, seconds on the caller's clock.
     pub arrival_s: f64,
     /// The first prediction of the whole output's tokens.
@@ -70,6 +72,7 @@ impl Scheduler {
             max_tokens: request.max_tokens,
             preemptions: request.preemptions,
             evictions: request.evictions,
+            priority: request.priority,
             arrival_s: request.arrival_s,
             first_prediction: request.first_prediction,
             remaining: request.remaining(),

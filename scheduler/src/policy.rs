@@ -131,15 +131,16 @@ impl BatchLoop<'_> {
     }
 }
 
-/// The rank of `request`: the policy's, or while its predictions are not `trusted` first in, first
+/// The rank of `request`: after the caller's priority the policy's, or while its predictions are not `trusted` first in, first
 /// out among those that it ranks by value.
 pub(crate) fn rank<P>(policy: &P, request: &RequestState, trusted: bool) -> Key
 where
     P: Policy + ?Sized,
 {
     let key = policy.key(request);
-    match !trusted && key.is_by_value() {
+    let key = match !trusted && key.is_by_value() {
         true => Key::new(Key::OVERDUE, 0.0, request.seq),
         false => key,
-    }
+    };
+    key.with_priority(request.priority)
 }

@@ -44,7 +44,8 @@ pub struct NewRequest {
     pub true_length: Option<u32>,
     /// Prompt tokens whose KV a prefix cache holds: they cost no prefill in a rank.
     pub cached_tokens: u32,
-    /// The caller's priority, lower first. No built-in policy ranks by it.
+    /// The caller's priority, -127 to 127, lower first: requests of one priority precede those of
+    /// the next, and are ranked by the policy among themselves.
     pub priority: i32,
     /// Time by which the caller wants the whole answer, seconds on its clock. No built-in policy
     /// ranks by it.
@@ -160,7 +161,7 @@ pub struct RequestState {
     pub swaps: u32,
     /// Prompt tokens whose KV a prefix cache holds.
     pub cached_tokens: u32,
-    /// The caller's priority, lower first.
+    /// The caller's priority, -127 to 127, lower first.
     pub priority: i32,
     /// The caller's name for the tenant whose request it is.
     pub tenant: u32,

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_full_batch_keeps_the_slope_and_moves_the_level() {
-        let line = (0..400).map(|step| (1 + step % 60, 2_000_000 + 50_000 * (1 + step as u64 % 60)));
+        let line =
+            (0..400).map(|step| (1 + step % 60, 2_000_000 + 50_000 * (1 + step as u64 % 60)));
         let of = pace(line.chain([(64, 6_200_000)].repeat(1000)));
         assert!((of.step_s(64) - 6.2e-3).abs() < 1e-5, "{of:?}");
         assert!((of.row_s - 50e-6).abs() < 12e-6, "{of:?}");

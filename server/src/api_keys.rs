@@ -22,6 +22,8 @@ pub(crate) struct ApiKey {
     pub hash: SecretHash,
     /// True if it may change the server: that of `--api-key`.
     pub is_admin: bool,
+    /// The least `priority` of its requests; `None` for any.
+    pub least_priority: Option<i32>,
     /// Requests and tokens that it may use.
     pub rate: Arc<RateLimit>,
 }
@@ -45,7 +47,7 @@ impl ApiKeys {
         let single = single.map(|key| {
             let rate = Arc::new(RateLimit::new(Limits::default()));
             let (name, hash) = (SINGLE.to_owned(), key.hash());
-            Arc::new(ApiKey { name, hash, is_admin: true, rate })
+            Arc::new(ApiKey { name, hash, is_admin: true, least_priority: None, rate })
         });
         let keys = ApiKeys { single, file, current: RwLock::new(Arc::new([])) };
         keys.reload()?;
@@ -68,7 +70,8 @@ impl ApiKeys {
             let rate = same.map(|key| key.rate.clone()).filter(|rate| rate.limits() == limits);
             let rate = rate.unwrap_or_else(|| Arc::new(RateLimit::new(limits)));
             let (name, hash) = (entry.name, entry.key.hash());
-            Arc::new(ApiKey { name, hash, is_admin: false, rate })
+            let least_priority = Some(entry.least_priority.map_or(0, |of| i64::from(of) as i32));
+            Arc::new(ApiKey { name, hash, is_admin: false, least_priority, rate })
         });
         let keys: Arc<[_]> = self.single.iter().cloned().chain(of_file).collect();
         let count = keys.len();

@@ -72,11 +72,12 @@ fn estimate(
     limits: &TimeLimits,
     (prompt_tokens, max_tokens): (u32, u32),
     predicted: Option<f32>,
+    priority: i32,
 ) -> Result<Option<ArrivalForecast>, Refused> {
     let arrivals = model.live.frame().arrivals.clone();
-    let estimate = arrivals.estimate(prompt_tokens, max_tokens, predicted);
+    let estimate = arrivals.estimate(prompt_tokens, max_tokens, predicted, priority);
     if let Some(times) = &estimate {
-        limits.check(times, arrivals.next_place_s()).map_err(Refused::ByTime)?;
+        limits.check(times, arrivals.next_end_s()).map_err(Refused::ByTime)?;
     }
     Ok(estimate)
 }
@@ -147,10 +148,11 @@ impl Choice {
         let ids =
             if request.sampling.prompt_logprobs.is_some() { &request.prompt[..] } else { &[] };
         let scores = PromptScores::new(model.tokenizer.clone(), ids.to_vec());
-        let submitted = Instant::now();
+        let (submitted, priority) = (Instant::now(), request.priority);
         let handle = model.engine.submit(request).map_err(Refused::ByEngine)?;
         let tokens = (size.prompt_tokens as u32, size.max_tokens);
-        let estimate = estimate(model, &limits, tokens, handle.initial_prediction())?;
+        let predicted = handle.initial_prediction();
+        let estimate = estimate(model, &limits, tokens, predicted, priority)?;
         let watch = model.entry().metrics.watch(access.clone(), size, submitted);
         let live = model.live.enter(&handle, Owner::new(access, index), tokens, estimate);
         let mut choice = Choice {
@@ -362,7 +364,7 @@ impl Choice {
                     let handle = self.handle.as_ref();
                     ApiError::constraint(handle.and_then(RequestHandle::constraint_fault))
                 }
-                FinishReason::Overloaded => ApiError::overloaded().after(self.model.next_place_s()),
+                FinishReason::Overloaded => ApiError::overloaded().after(self.model.next_end_s()),
                 _ => ApiError::interrupted(),
             });
         }

@@ -156,7 +156,8 @@ impl ApiError {
 
     /// 409: the model is not loaded, and the call is no reason to load it.
     pub(crate) fn unloaded(name: &str) -> Self {
-        let message = format!("the model '{name}' is not loaded: it has no policy until it is used");
+        let message =
+            format!("the model '{name}' is not loaded: it has no policy until it is used");
         let error = ApiError::invalid(message);
         ApiError { status: StatusCode::CONFLICT, code: Some("model_not_loaded"), ..error }
     }

@@ -7,7 +7,7 @@ use toml::Spanned;
 use trail_cli::Error;
 use trail_platform::read::read_text;
 
-use crate::number::Whole;
+use crate::number::{Priority, Whole};
 use crate::secret::Secret;
 
 /// Largest file, MiB.
@@ -33,6 +33,8 @@ pub(crate) struct KeyEntry {
     pub requests_per_minute: Option<Amount>,
     /// Tokens of prompts and answers a minute; `None` for no limit.
     pub tokens_per_minute: Option<Amount>,
+    /// The least `priority` of its requests; 0 if absent: none goes before others.
+    pub least_priority: Option<Priority>,
 }
 
 /// An amount of a limit.

@@ -61,6 +61,7 @@ struct LiveChoice {
     /// Why it waits.
     #[schema(required)]
     reason: Option<String>,
+    priority: i32,
     preemptions: u32,
     evictions: u32,
     /// The scheduler's decisions about it, the last 64, as in a decision log.
@@ -95,6 +96,7 @@ impl LiveChoice {
             eta_ms: last.map(|[_, median, _]| median),
             eta_interval_ms: last.map(|[low, _, high]| [low, high]),
             reason: frame.reason(row),
+            priority: request.priority,
             preemptions: request.preemptions,
             evictions: request.evictions,
             decisions: row.decisions.to_vec(),

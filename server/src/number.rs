@@ -15,6 +15,9 @@ pub(crate) type Count = Whole<0, { u32::MAX as i64 }>;
 /// A number of most likely tokens; -1 for all.
 pub(crate) type TopK = Whole<-1, { i64::MAX }>;
 
+/// A priority of the scheduler.
+pub(crate) type Priority = Whole<-127, 127>;
+
 /// A whole number of 64 bits.
 pub(crate) type Int64 = Whole<{ i64::MIN }, { i64::MAX }>;
 

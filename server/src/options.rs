@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::constraint::AnswerRules;
 use crate::error::ApiError;
 use crate::length_hint::LengthHint;
-use crate::number::{Count, Int64, Real, TopK, TopLogprobs};
+use crate::number::{Count, Int64, Priority, Real, TopK, TopLogprobs};
 use crate::one_or_many::OneOrMany;
 use crate::openapi::Schemas;
 use crate::prompts::Prompts;
@@ -76,6 +76,9 @@ pub(crate) struct Options {
     /// Milliseconds from the arrival in which the answer must begin.
     #[schema(value_type = Option<u32>)]
     max_wait_ms: Option<Count>,
+    /// Requests of a lower one are served before, as in vLLM.
+    #[schema(value_type = Option<i32>, minimum = -127, maximum = 127)]
+    priority: Option<Priority>,
     /// NVIDIA's extension of the request, as in Dynamo. Its form is validated only if a
     /// predictor reads it.
     #[serde(default)]
@@ -253,8 +256,23 @@ impl Options {
             ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(prompts),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
+            priority: self.priority(access.key())?,
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
+    }
+
+    /// The priority, where `key` may have it.
+    fn priority(&self, key: Option<&ApiKey>) -> Result<i32, ApiError> {
+        // In range by construction.
+        let priority = self.priority.map_or(0, |of| i64::from(of) as i32);
+        match key.and_then(|key| key.least_priority).filter(|least| priority < *least) {
+            Some(least) => {
+                let message =
+                    format!("requests of this API key have a 'priority' of {least} or more");
+                Err(ApiError::invalid_field("priority", message))
+            }
+            None => Ok(priority),
+        }
     }
 
     /// The hash of `key`, which has one length, and the request's own salt. An empty one of those

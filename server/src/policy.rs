@@ -116,7 +116,8 @@ impl Change {
 
 /// Name of a policy, with the parameters that are not the defaults.
 pub(crate) fn described(mut policy: PolicyKind) -> String {
-    let default = policy.name().parse().ok().and_then(|mut of: PolicyKind| of.ranking_mut().copied());
+    let default =
+        policy.name().parse().ok().and_then(|mut of: PolicyKind| of.ranking_mut().copied());
     let (label, ranking) = (policy.label(), policy.ranking_mut());
     match ranking.filter(|of| default.is_some_and(|default| default.tail_bound != of.tail_bound)) {
         Some(ranking) => format!("{label}, tail bound {}", ranking.tail_bound),

@@ -73,8 +73,8 @@ impl ServedModel {
     }
 
     /// Seconds until the next request that waits is expected to be served.
-    pub(crate) fn next_place_s(&self) -> f64 {
-        self.live.frame().arrivals.next_place_s()
+    pub(crate) fn next_end_s(&self) -> f64 {
+        self.live.frame().arrivals.next_end_s()
     }
 
     /// Returns an error if `text`, of the request's `field`, cannot fit the context whatever its

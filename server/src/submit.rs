@@ -162,7 +162,7 @@ impl Options {
             error => {
                 let error = ApiError::of_submission(error, prompts.field, self.max_tokens_field());
                 match error.status() {
-                    StatusCode::TOO_MANY_REQUESTS => error.after(model.next_place_s()),
+                    StatusCode::TOO_MANY_REQUESTS => error.after(model.next_end_s()),
                     _ => error,
                 }
             }

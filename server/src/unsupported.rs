@@ -40,7 +40,7 @@ pub(crate) enum Neutral {
 pub(crate) type Field = (&'static str, Neutral);
 
 /// Fields of OpenAI, vLLM, SGLang and llama.cpp, on both endpoints.
-const FIELDS: [Field; 42] = [
+const FIELDS: [Field; 41] = [
     ("adapter", Neutral::Null),
     ("audio", Neutral::Null),
     ("best_of", Neutral::One),
@@ -63,7 +63,6 @@ const FIELDS: [Field; 42] = [
     ("n_predict", Neutral::Null),
     ("n_probs", Neutral::Zero),
     ("no_stop_trim", Neutral::False),
-    ("priority", Neutral::Zero),
     ("prompt_embeds", Neutral::Null),
     ("reasoning", Neutral::Null),
     ("reasoning_effort", Neutral::Null),

@@ -161,7 +161,13 @@ static RECORDED: LazyLock<(Vec<Recorded>, StepCost)> = LazyLock::new(recorded);
 fn setting(arrivals: usize) -> (Vec<Recorded>, Sizes, f64) {
     let (requests, cost) = &*RECORDED;
     let config = SchedulerConfig { max_running: RUNNING, ..SchedulerConfig::default() };
-    let sizes = Sizes { config, cost: *cost, every_s: 0.1, cut_s: f64::INFINITY };
+    let sizes = Sizes {
+        config,
+        cost: *cost,
+        every_s: 0.1,
+        cut_s: f64::INFINITY,
+        deadline_s: f64::INFINITY,
+    };
     let service_s = service_s(requests, cost, RUNNING);
     (requests.iter().cycle().take(arrivals).cloned().collect(), sizes, service_s)
 }
@@ -226,5 +232,57 @@ fn estimates_stay_sane_when_the_load_changes() {
             println!("{policy} at load {load}, cut at {cut_s:.0} s: {share:.2}, wild {wild:.3}");
             assert!((0.6..0.95).contains(&share) && wild < 0.05, "{policy} {load}");
         }
+    }
+}
+
+/// Of the requests that are admitted with a deadline at least 90 % meet it, and more meet it than
+/// where all are admitted.
+#[test]
+fn deadlines_of_those_admitted_are_met() {
+    let (requests, sizes, service_s) = setting(ARRIVALS);
+    let arrivals = Arrivals::Poisson { rate: 1.3 / service_s };
+    let arrivals = arrivals.seconds(ARRIVALS, &mut Rng::new(11));
+    for policy in ["fcfs", "trail"] {
+        let kind: PolicyKind = policy.parse().expect("a policy");
+        for deadline_s in [1.0, 2.5] {
+            let all = replay(&requests, &arrivals, kind, sizes);
+            let run = replay(&requests, &arrivals, kind, Sizes { deadline_s, ..sizes });
+            let met = |run: &Run| {
+                let latency_s = run.times.iter().zip(&arrivals).map(|(of, at_s)| of.last_s - at_s);
+                latency_s.filter(|&seconds| seconds <= deadline_s).count() as f64
+            };
+            let admitted = run.admitted.iter().filter(|&&of| of).count() as f64;
+            let share = met(&run) / admitted;
+            println!(
+                "{policy}, {deadline_s} s: {admitted} admitted, {share:.3} of these in time; {} of \
+                 all {}",
+                met(&all),
+                arrivals.len()
+            );
+            assert!(share >= 0.9, "{policy} {deadline_s}: {share}");
+        }
+    }
+}
+
+/// Where requests wait, the time to the next end is right within 25 % in the median.
+#[test]
+fn a_refused_request_is_told_when_the_next_one_ends() {
+    let (requests, sizes, service_s) = setting(ARRIVALS);
+    let arrivals = Arrivals::Poisson { rate: 1.3 / service_s };
+    let arrivals = arrivals.seconds(ARRIVALS, &mut Rng::new(12));
+    for policy in ["fcfs", "sjf", "trail"] {
+        let run = replay(&requests, &arrivals, policy.parse().expect("a policy"), sizes);
+        let mut ends: Vec<f64> = run.times.iter().map(|of| of.last_s).collect();
+        ends.sort_by(f64::total_cmp);
+        let actual = |at_s: f64| ends[ends.partition_point(|&end_s| end_s <= at_s)] - at_s;
+        let ratios = run.next_ends.iter().map(|&(at_s, told_s)| told_s / actual(at_s));
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
+        let median = ratios[ratios.len() / 2];
+        println!(
+            "{policy}: told over actual seconds {median:.2} in the median of {}",
+            ratios.len()
+        );
+        assert!((0.75..1.25).contains(&median), "{policy}: {median}");
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Recorded {
 /// Times of a request, seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
+    /// NaN for one that was refused, cut off or given up.
     pub(crate) last_s: f64,
 }
 
@@ -43,6 +44,9 @@ pub(crate) struct Sizes {
     pub(crate) every_s: f64,
     /// Time at which all live requests are cut off; infinite for none.
     pub(crate) cut_s: f64,
+    /// Seconds after its arrival in which a request is to end: it is refused if that has less than
+    /// 90 %, and given up later; infinite for no limit.
+    pub(crate) deadline_s: f64,
 }
 
 /// A run: the times of each request, and the estimates given meanwhile.
@@ -51,6 +55,10 @@ pub(crate) struct Run {
     pub(crate) given: Vec<Vec<Given>>,
     /// Arrivals, seconds, and what was estimated then.
     pub(crate) on_arrival: Vec<Option<(f64, ArrivalForecast)>>,
+    /// True for each request that was admitted.
+    pub(crate) admitted: Vec<bool>,
+    /// Times, and the seconds to the next end of a request that were estimated then.
+    pub(crate) next_ends: Vec<(f64, f64)>,
 }
 
 struct Replay<'a> {
@@ -89,6 +97,8 @@ pub(crate) fn replay(
             times: vec![Times::default(); requests.len()],
             given: vec![Vec::new(); requests.len()],
             on_arrival: vec![None; requests.len()],
+            admitted: vec![false; requests.len()],
+            next_ends: Vec::new(),
         },
     };
     let (mut next, mut estimate_s) = (0, 0.0);
@@ -126,11 +136,19 @@ impl Replay<'_> {
             true_length: Some(length),
             ..NewRequest::default()
         };
-        let idx = self.scheduler.submit(request).expect("it fits");
-        self.at.insert(idx, at);
         let arrivals = self.forecaster.arrivals(&self.queue);
         let max_tokens = request.max_tokens;
-        let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial);
+        let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial, 0);
+        if self.scheduler.live() > self.sizes.config.max_running as usize {
+            self.run.next_ends.push((arrival_s, arrivals.next_end_s()));
+        }
+        if estimate.is_some_and(|of| of.last.high > self.sizes.deadline_s) {
+            self.run.times[at] = Times { last_s: f64::NAN };
+            return;
+        }
+        self.run.admitted[at] = true;
+        let idx = self.scheduler.submit(request).expect("it fits");
+        self.at.insert(idx, at);
         self.forecaster.arrived(at as u64, arrival_s, estimate.as_ref());
         self.run.on_arrival[at] = estimate.map(|estimate| (arrival_s, estimate));
     }
@@ -141,13 +159,19 @@ impl Replay<'_> {
             return;
         }
         self.sizes.cut_s = f64::INFINITY;
-        let mut live: Vec<_> = self.at.drain().collect();
-        live.sort_unstable_by_key(|&(_, at)| at);
-        for (idx, at) in live {
-            self.scheduler.finish(idx);
-            self.run.times[at].last_s = f64::NAN;
-            self.forecaster.ended(at as u64, self.now_s(), None);
-        }
+        let mut live: Vec<_> = self.at.values().copied().collect();
+        live.sort_unstable();
+        live.into_iter().for_each(|at| self.give_up(at));
+    }
+
+    /// Ends a live request without an answer.
+    fn give_up(&mut self, at: usize) {
+        let idx = self.at.iter().find(|&(_, of)| *of == at).map(|(&idx, _)| idx);
+        let idx = idx.expect("it is live");
+        self.at.remove(&idx);
+        self.scheduler.finish(idx);
+        self.run.times[at].last_s = f64::NAN;
+        self.forecaster.ended(at as u64, self.now_s(), None);
     }
 
     fn step(&mut self) {
@@ -202,9 +226,13 @@ impl Replay<'_> {
         let overdue_after_s = self.scheduler.policy().overdue_after_s();
         self.queue = Queue { now_s, requests, pace, overdue_after_s, ..self.queue.clone() };
         let forecasts = self.forecaster.estimate(&self.queue);
+        let mut late = Vec::new();
         for (&forecast, request) in forecasts.iter().zip(&self.queue.requests) {
-            let age = request.generated;
-            self.run.given[forecast.id as usize].push(Given { at_s: now_s, age, forecast });
+            let (age, id) = (request.generated, forecast.id as usize);
+            self.run.given[id].push(Given { at_s: now_s, age, forecast });
+            let left_s = self.sizes.deadline_s - (now_s - request.arrival_s);
+            late.extend((left_s < forecast.last.low.max(0.0)).then_some(id));
         }
+        late.into_iter().for_each(|at| self.give_up(at));
     }
 }

@@ -178,12 +178,12 @@ fn token_ids_are_returned_on_request() {
 #[test]
 fn fields_that_would_change_the_answer_are_refused() {
     let server = Server::start(&[]);
-    for field in ["priority", "lora", "adapter", "session_params", "custom_logit_processor"] {
+    for field in ["lora", "adapter", "session_params", "custom_logit_processor"] {
         let body = json!({ "prompt": "a", "max_tokens": 1, field: 7 });
         let (status, error) = server.request("POST", COMPLETIONS, &body.to_string());
         assert_eq!((status, &error["error"]["param"]), (400, &json!(field)));
     }
-    server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1, "priority": 0 }));
+    server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1, "n_probs": 0 }));
 }
 
 #[test]

@@ -122,6 +122,20 @@ fn a_file_of_keys_is_read_again_on_sighup() {
 }
 
 #[test]
+fn a_key_goes_before_others_only_if_its_file_allows_it() {
+    let text = "[[keys]]\nname = \"a\"\nkey = \"sk-a\"\n\
+                [[keys]]\nname = \"b\"\nkey = \"sk-b\"\nleast_priority = -3\n";
+    let file = KeyFile::new("priorities", text);
+    let server = Server::start_in(&["--api-keys", file.path()], &[("TRAIL_API_KEY", "sk-own")]);
+    let ask = |key: &str, priority: i32| {
+        let body = json!({ "prompt": "a", "max_tokens": 1, "priority": priority });
+        complete(&server, key, &body.to_string()).status
+    };
+    assert_eq!([ask("sk-a", 0), ask("sk-a", 9), ask("sk-a", -1)], [200, 200, 400]);
+    assert_eq!([ask("sk-b", -3), ask("sk-b", -4), ask("sk-own", -127)], [200, 400, 200]);
+}
+
+#[test]
 fn requests_over_a_limit_learn_when_to_come_back() {
     let text = "[[keys]]\nname = \"a\"\nkey = \"sk-a\"\nrequests_per_minute = 2\n\
                 [[keys]]\nname = \"b\"\nkey = \"sk-b\"\ntokens_per_minute = 10\n\

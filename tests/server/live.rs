@@ -79,6 +79,31 @@ fn live_requests_are_listed_with_reasons_and_estimates_and_can_be_cancelled() {
     requests(&server, "", <[Value]>::is_empty);
 }
 
+/// vLLM's field: lower goes first, and within one priority the policy decides.
+#[test]
+fn requests_of_a_lower_priority_precede_the_others() {
+    let server = Server::start(&["--max-running", "1", "--policy", "fcfs"]);
+    let mut streams = begin(&server, "runs-", "", 1);
+    let is_running =
+        |data: &[Value]| data.len() == 1 && data[0]["choices"][0]["queue_position"] == 0;
+    requests(&server, "", is_running);
+    for (id, priority) in [("a", 0), ("b", 5), ("c", -1), ("d", 0), ("e", -1)] {
+        let mut body = long();
+        body["priority"] = priority.into();
+        let headers = headers(id, "");
+        let body = body.to_string();
+        streams.push(http::send_with(server.address, "POST", COMPLETIONS, &headers, &body));
+        // The order of arrival decides within a priority.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let live = requests(&server, "", |data| data.len() == 6);
+    let ids: Vec<_> = live.iter().map(|of| of["id"].as_str().expect("an id")).collect();
+    assert_eq!(ids, ["runs-0", "c", "e", "a", "d", "b"]);
+    assert_eq!(live[1]["choices"][0]["priority"], -1);
+    let refused = server.request("POST", COMPLETIONS, "{\"prompt\": \"a\", \"priority\": 128}");
+    assert_eq!((refused.0, &refused.1["error"]["param"]), (400, &json!("priority")));
+}
+
 #[test]
 fn a_key_sees_its_own_requests_alone() {
     let file = std::env::temp_dir().join(format!("trail-live-{}.toml", std::process::id()));

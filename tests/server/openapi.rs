@@ -139,5 +139,5 @@ fn documented_bounds_are_those_of_the_server() {
             }
         }
     }
-    assert_eq!(count, 28, "bounds of seven fields");
+    assert_eq!(count, 32, "bounds of eight fields");
 }

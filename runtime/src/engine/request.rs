@@ -57,6 +57,9 @@ pub struct Request {
     /// blocks are shared with requests of the same adapter alone. Needs a backend with
     /// [`Backend::takes_adapters`](crate::backend::Backend::takes_adapters).
     pub adapter: Option<Arc<Adapter>>,
+    /// Requests of one priority precede those of the next, -127 to 127, and are ranked by the policy
+    /// among themselves: lower goes first, as in vLLM. One that may not be preempted keeps its place.
+    pub priority: i32,
     /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Notify>,
 }
@@ -81,6 +84,7 @@ impl Request {
             shares_prefix: true,
             cache_salt: Vec::new(),
             adapter: None,
+            priority: 0,
             notify: None,
         }
     }
@@ -107,6 +111,7 @@ impl Request {
             arrival_s,
             initial_prediction: None,
             true_length: self.true_length,
+            priority: self.priority,
             ..NewRequest::default()
         }
     }

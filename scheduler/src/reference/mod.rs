@@ -202,7 +202,8 @@ impl Reference {
         let key = self.policy.key(request);
         let by_value = [Key::EXPRESS, Key::OPEN].contains(&key.class());
         let by_arrival = Key::new(Key::OVERDUE, 0.0, request.seq);
-        if by_value && !self.trusts_predictions { by_arrival } else { key }
+        let key = if by_value && !self.trusts_predictions { by_arrival } else { key };
+        key.with_priority(request.priority)
     }
 
     fn decodes(&self) -> bool {

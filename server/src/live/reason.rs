@@ -27,7 +27,8 @@ fn is_loss(action: Action) -> bool {
 fn of_queue(frame: &LiveFrame, row: &LiveRow) -> String {
     let (running, max_running) = frame.batch;
     let overdue = frame.rows.iter().take_while(|of| of.request.id != row.request.id);
-    let overdue = overdue.filter(|of| of.place > 0 && of.request.key.class() == Key::OVERDUE).count();
+    let overdue =
+        overdue.filter(|of| of.place > 0 && of.request.key.class() == Key::OVERDUE).count();
     let before = match (row.place.saturating_sub(1), overdue) {
         (0, _) => "it is the next".to_owned(),
         (1, 0) => "1 is ranked before it".to_owned(),

@@ -6,23 +6,24 @@
 use trail_scheduler::policies::UNKNOWN_LENGTH_TOKENS;
 use trail_scheduler::{LiveRequest, Phase, StepPace};
 
-use super::Forecast;
 use super::calibration::Interval;
 use super::class::{Class, Corrections, Stage, Token};
-use super::history::History;
 use super::queue::{Queue, QueueOrder};
+use super::sample::PRIORITY;
+use super::{Forecast, Forecaster};
 
 /// State of the queue that an arrival meets.
 #[derive(Clone, Debug, Default)]
 pub struct ArrivalForecaster {
-    /// False where the order is that of arrival.
+    /// False where the order is that of arrival, but for priorities.
     by_length: bool,
     /// Rank of those that wait, and seconds to their next token, in the order.
     waiting: Vec<(f64, Interval)>,
     /// Seconds to the next free place; zero where there is one.
     place: Interval,
-    /// The longest predicted remaining length in the batch whose place a shorter one takes.
+    /// The last rank in the batch whose place one before it takes.
     longest: f64,
+    next_end_s: f64,
     pace: StepPace,
     rows: usize,
     /// Quantiles of the length over the predicted one, and of the length.
@@ -45,19 +46,17 @@ pub struct ArrivalForecast {
 }
 
 impl ArrivalForecaster {
-    pub(super) fn new(
-        queue: &Queue,
-        forecasts: &[Forecast],
-        history: &History,
-        corrections: Corrections,
-    ) -> ArrivalForecaster {
+    pub(super) fn new(queue: &Queue, forecaster: &Forecaster) -> ArrivalForecaster {
         let rows = queue.requests.iter().filter(|of| of.phase == Phase::Running).count();
-        let both = || queue.requests.iter().zip(forecasts);
+        let both = || queue.requests.iter().zip(&forecaster.forecasts);
         let running = || both().filter(|(request, _)| request.phase == Phase::Running);
         let step_s = queue.pace.step_s(rows.max(1));
-        let rank = |request: &LiveRequest| match request.key.class() {
-            trail_scheduler::Key::OPEN => request.remaining.map_or(UNKNOWN, f64::from),
-            _ => f64::NEG_INFINITY,
+        let rank = |request: &LiveRequest| {
+            let of_class = match request.key.class() {
+                trail_scheduler::Key::OPEN => request.remaining.map_or(UNKNOWN, f64::from),
+                _ => -OVERDUE,
+            };
+            PRIORITY * f64::from(request.priority) + of_class
         };
         let until = |request: &LiveRequest, forecast: &Forecast| {
             let left = f64::from(request.remaining.unwrap_or(0.0));
@@ -68,7 +67,7 @@ impl ArrivalForecaster {
         let soonest = ends.min_by(|a, b| a.median.total_cmp(&b.median));
         let lengths = running().filter(|(of, _)| of.preemptable).map(|(of, _)| rank(of));
         let preempts = queue.order == QueueOrder::Length { preempts: true };
-        let [ratios, lengths_known] = history.lengths();
+        let [ratios, lengths_known] = forecaster.history.lengths();
         ArrivalForecaster {
             by_length: queue.order != QueueOrder::Arrival,
             waiting: waiting.map(|(request, of)| (rank(request), until(request, of))).collect(),
@@ -76,12 +75,13 @@ impl ArrivalForecaster {
                 true => Interval::default(),
                 false => soonest.unwrap_or_default(),
             },
-            longest: lengths.fold(0.0, |a: f64, b| if preempts { a.max(b) } else { a }),
+            longest: lengths.filter(|_| preempts).fold(f64::NEG_INFINITY, f64::max),
+            next_end_s: forecaster.next_end_s,
             pace: queue.pace,
             rows,
             ratios,
             lengths: lengths_known,
-            corrections,
+            corrections: forecaster.watched.corrections.clone(),
         }
     }
 
@@ -96,26 +96,23 @@ impl ArrivalForecaster {
     }
 
     /// The estimate for a request of `prompt_tokens` to compute, with the output length that a
-    /// predictor expects, and at most `max_tokens`; `None` before a step was timed.
+    /// predictor expects, at most `max_tokens` and this priority; `None` before a step was timed.
     pub fn estimate(
         &self,
         prompt_tokens: u32,
         max_tokens: u32,
         predicted: Option<f32>,
+        priority: i32,
     ) -> Option<ArrivalForecast> {
         if !self.pace.is_known() {
             return None;
         }
         let length = self.length(max_tokens, predicted);
-        let predicted = predicted.map(f64::from);
-        let place = match self.by_length {
-            true => {
-                let rank = predicted.unwrap_or(UNKNOWN);
-                self.waiting.partition_point(|&(of, _)| of <= rank)
-            }
-            false => self.waiting.len(),
-        };
-        let at_once = predicted.is_some_and(|of| of < self.longest);
+        let predicted = predicted.map_or(UNKNOWN, f64::from);
+        let of_class = if self.by_length { predicted } else { OVERDUE };
+        let rank = PRIORITY * f64::from(priority) + of_class;
+        let place = self.waiting.partition_point(|&(of, _)| of <= rank);
+        let at_once = PRIORITY * f64::from(priority) + predicted < self.longest;
         let wait = match place.checked_sub(1) {
             Some(before) => self.waiting[before].1,
             None if at_once => Interval::default(),
@@ -137,12 +134,14 @@ impl ArrivalForecaster {
         Some(ArrivalForecast { place, first: first.min(last), last, raw })
     }
 
-    /// Seconds until the first of those that wait would be served, or the next place is free: after
-    /// which a refused request may try again.
-    pub fn next_place_s(&self) -> f64 {
-        self.waiting.first().map_or(self.place, |of| of.1).median
+    /// Seconds until the next request ends: after which a refused one may try again.
+    pub fn next_end_s(&self) -> f64 {
+        self.next_end_s
     }
 }
+
+/// Ranks of the overdue are less than that by length, and those by arrival not.
+const OVERDUE: f64 = 1e9;
 
 /// Rank of a request without a prediction.
 const UNKNOWN: f64 = UNKNOWN_LENGTH_TOKENS as f64;

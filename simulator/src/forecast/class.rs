@@ -38,10 +38,9 @@ pub(super) enum Stage {
 impl Stage {
     pub(super) fn of(request: &LiveRequest, contended: bool) -> Stage {
         match request.phase {
-            Phase::Running => Stage::Running {
-                age: request.generated,
-                at_risk: contended && request.preemptable,
-            },
+            Phase::Running => {
+                Stage::Running { age: request.generated, at_risk: contended && request.preemptable }
+            }
             _ => Stage::Waiting { started: request.started },
         }
     }

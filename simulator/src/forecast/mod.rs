@@ -28,7 +28,7 @@ pub use queue::{Queue, QueueOrder};
 
 use class::{Stage, Token};
 use history::History;
-use sample::Sample;
+use sample::{Sample, Times};
 use watched::Watched;
 
 /// Futures drawn for an estimate.
@@ -53,6 +53,8 @@ pub struct Forecaster {
     /// The last ones, and their time.
     forecasts: Vec<Forecast>,
     made_s: f64,
+    /// Seconds to the next last token of any request.
+    next_end_s: f64,
 }
 
 impl Forecaster {
@@ -64,6 +66,7 @@ impl Forecaster {
             watched: Watched::new(seed),
             forecasts: Vec::new(),
             made_s: 0.0,
+            next_end_s: 0.0,
         }
     }
 
@@ -124,15 +127,18 @@ impl Forecaster {
 
     /// Estimator of the times of arrivals, by the last queue.
     pub fn arrivals(&self, queue: &Queue) -> ArrivalForecaster {
-        let corrections = self.watched.corrections.clone();
-        ArrivalForecaster::new(queue, &self.forecasts, &self.history, corrections)
+        ArrivalForecaster::new(queue, self)
     }
 
     /// The quantiles of the samples of each request's first and last token.
     fn samples(&mut self, queue: &Queue) -> Vec<[Interval; 2]> {
         let samples: Vec<_> =
             (0..SAMPLES).map(|_| Sample::draw(queue, &self.history, &mut self.rng)).collect();
+        let next_end = |sample: &Times| sample.iter().map(|of| of[1]).fold(f64::INFINITY, f64::min);
         let mut times = [0.0; SAMPLES];
+        times.iter_mut().zip(&samples).for_each(|(to, sample)| *to = next_end(sample));
+        self.next_end_s =
+            if queue.requests.is_empty() { 0.0 } else { Interval::of(&mut times).median };
         let mut quantiles = |at: usize, which: usize| {
             times.iter_mut().zip(&samples).for_each(|(to, sample)| *to = sample[at][which]);
             Interval::of(&mut times)

@@ -26,6 +26,9 @@ const PREEMPTABLE: f64 = 0.8;
 const EXPRESS: f64 = -1e9;
 const PINNED: f64 = -2e9;
 
+/// Added to the rank for each priority.
+pub(super) const PRIORITY: f64 = 1e10;
+
 /// Spread of the error that all lengths of a sample have in common, as a logarithm: errors of
 /// single requests cancel in a queue, and those of predictor, traffic and step times do not.
 const COMMON: f64 = 0.15;
@@ -134,8 +137,8 @@ impl<'a> Sample<'a> {
         let rank = match (self.queue.order, class) {
             (QueueOrder::Arrival, _) => at as f64,
             (_, ..Key::EXPRESS) if !burns_in => PINNED + at as f64,
-            (_, Key::EXPRESS) => EXPRESS + expected,
-            _ => expected,
+            (_, Key::EXPRESS) => PRIORITY * f64::from(request.priority) + EXPRESS + expected,
+            _ => PRIORITY * f64::from(request.priority) + expected,
         };
         let is_express = class == Key::EXPRESS && expected >= self.express;
         let trial = self.trial - f64::from(request.generated);

@@ -109,13 +109,13 @@ fn an_arrival_is_served_after_those_ranked_before_it() {
         forecaster.estimate(&queue);
         let arrivals = forecaster.arrivals(&queue);
         let estimates = [5.0, 500.0]
-            .map(|tokens| arrivals.estimate(10, 1000, Some(tokens)).expect("steps were timed"));
+            .map(|tokens| arrivals.estimate(10, 1000, Some(tokens), 0).expect("steps were timed"));
         assert_eq!(estimates.map(|of| of.place), places, "{policy}");
         assert!(estimates[0].last.median < estimates[1].last.median, "{estimates:?}");
-        assert!((0.015..0.025).contains(&arrivals.next_place_s()) || policy == "fcfs");
+        assert!((0.015..0.025).contains(&arrivals.next_end_s()) || policy == "fcfs");
     }
     let untimed = Queue { pace: StepPace::default(), ..queue("fcfs", 1, &[20.0]) };
-    assert!(forecaster().arrivals(&untimed).estimate(10, 10, None).is_none());
+    assert!(forecaster().arrivals(&untimed).estimate(10, 10, None, 0).is_none());
 }
 
 /// A new request takes the place of one that has much left, and one that is past its window stays.

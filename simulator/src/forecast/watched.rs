@@ -122,11 +122,9 @@ impl Watched {
                 add(of, Known::Expected(then_s - of.made_s + at[forecast.id as usize % 10]));
             }
         }
-        for token in [0, 1] {
-            for class in 0..CLASSES {
-                let calibration = &self.classes[token][class];
-                let correction = calibration.correction(&open[token][class], scale);
-                self.corrections.of[token][class] = correction;
+        for ((of, classes), open) in self.corrections.of.iter_mut().zip(&self.classes).zip(&open) {
+            for ((of, class), open) in of.iter_mut().zip(classes).zip(open) {
+                *of = class.correction(open, scale);
             }
         }
     }

@@ -30,7 +30,8 @@ impl World {
         }
         let entered = plan.rows.iter().filter(|row| !before.contains_key(&row.idx));
         assert!(entered.count() as u64 <= u64::from(fast.policy().max_entries()), "{plan}");
-        if self.kind == PolicyKind::Fcfs && self.seen.switches == 0 {
+        let one_order = self.seen.switches == 0 && self.priorities.is_none();
+        if self.kind == PolicyKind::Fcfs && one_order {
             // First in, first out: no arrival starts before an earlier one.
             let by_start = |started| {
                 let all = self.reference.requests.values();

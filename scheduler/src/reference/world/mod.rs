@@ -32,6 +32,8 @@ struct World {
     found: BTreeMap<BlockHash, BlockId>,
     step: u64,
     arrivals: u64,
+    /// Number of priorities that requests have.
+    priorities: Option<u64>,
     seen: Seen,
 }
 
@@ -120,7 +122,8 @@ impl World {
         let mut fast = Scheduler::new(config, kind.build()).unwrap();
         fast.record_block_changes();
         let (hashes, found, seen) = (BTreeMap::new(), BTreeMap::new(), Seen::default());
-        World { rng, kind, fast, reference, hashes, found, step: 0, arrivals: 0, seen }
+        let priorities = (rng.below(2) == 0).then(|| 2 + rng.below(2));
+        World { rng, kind, fast, reference, hashes, found, step: 0, arrivals: 0, priorities, seen }
     }
 
     fn submit(&mut self) {
@@ -133,6 +136,8 @@ impl World {
             initial_prediction: (self.rng.below(3) > 0).then(|| self.rng.below(80) as f32),
             true_length: (self.rng.below(4) > 0)
                 .then(|| 1 + self.rng.below(max_tokens as u64) as u32),
+            // In half of the worlds requests have priorities.
+            priority: self.priorities.map_or(0, |most| self.rng.below(most) as i32 - 1),
             ..NewRequest::default()
         };
         let Ok(idx) = self.fast.submit(request) else { return };
