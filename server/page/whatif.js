@@ -63,6 +63,7 @@ class WhatIf {
     const row = make('tr', { className: isServed ? 'served-row' : '' }, name,
       this.barCell(policy.mean_s, top.mean),
       this.barCell(policy.p99_s, top.p99),
+      make('td', { textContent: this.share(policy.smooth_share) }),
       this.differenceCell(policy, served));
     return row;
   }
@@ -74,6 +75,10 @@ class WhatIf {
     return make('td', {},
       make('span', { className: 'number', textContent: this.latency(value) }),
       make('span', { className: 'bar' }, fill));
+  }
+
+  share(of) {
+    return isNumber(of) ? `${Math.round(100 * of)}${SPACE}%` : '–';
   }
 
   latency(s) {

@@ -19,6 +19,12 @@ pub struct JobOutcome {
     pub latency_s: f64,
     /// Longest time between two tokens, seconds; 0 for a single token.
     pub longest_gap_s: f64,
+    /// Least seconds per token at which a reader never waits
+    /// ([`Delivery::smooth_s`](trail_platform::delivery::Delivery::smooth_s)).
+    pub smooth_s: f64,
+    /// Seconds to hold the first token back for it at
+    /// [`READING_SPEED`](trail_platform::delivery::READING_SPEED).
+    pub behind_s: f64,
     /// Number of times it left the batch unfinished.
     pub preemptions: u32,
     /// Number of times its KV was dropped.

@@ -12,6 +12,7 @@ use crate::run::JobOutcome;
 use crate::simulation_error::SimulationError;
 use crate::step_model::{StepModel, StepTime};
 use crate::transfers::Transfers;
+use trail_platform::delivery::Delivery;
 use trail_scheduler::{
     BLOCK_TOKENS, BlockHash, Policy, Prediction, PrefillPace, PrefillWork, RequestIdx, Scheduler,
     SchedulerConfig, StepWork,
@@ -55,9 +56,7 @@ struct Live {
     /// Index of the job.
     job: usize,
     outcome: JobOutcome,
-    /// Time of the last token, or of the arrival before the first, nanoseconds.
-    last_ns: u64,
-    longest_gap_ns: u64,
+    delivery: Delivery,
     /// Refined predictions; filled when it is first scheduled.
     refined: Vec<f32>,
 }
@@ -192,7 +191,7 @@ impl Worker {
             let live = &mut self.live[idx.index()];
             live.job = index;
             live.outcome = JobOutcome::begun(job, self.number);
-            (live.last_ns, live.longest_gap_ns) = (job.arrival_ns, 0);
+            live.delivery = Delivery::default();
             live.refined.clear();
             for &hash in &*job.block_hashes {
                 self.scheduler.push_block_hash(idx, hash);
@@ -264,11 +263,8 @@ impl Worker {
             let ns = self.now_ns.saturating_sub(job.arrival_ns);
             live.outcome.ttft_s = ns as f64 * 1e-9;
             job.refined.fill(job.output_tokens, &mut live.refined);
-        } else {
-            let gap_ns = self.now_ns.saturating_sub(live.last_ns);
-            live.longest_gap_ns = live.longest_gap_ns.max(gap_ns);
         }
-        live.last_ns = self.now_ns;
+        live.delivery.token(self.now_ns);
         self.totals.tokens += 1;
         if generated >= job.output_tokens {
             self.ended.push(idx);
@@ -289,11 +285,13 @@ impl Worker {
         self.totals.finished += self.ended.len();
         while let Some(idx) = self.ended.pop() {
             let state = self.scheduler.state(idx);
-            let Live { job, outcome, last_ns, longest_gap_ns, .. } = &mut self.live[idx.index()];
-            let latency_ns = last_ns.saturating_sub(jobs[*job].arrival_ns);
+            let Live { job, outcome, delivery, .. } = &mut self.live[idx.index()];
+            let latency_ns = delivery.last_ns().saturating_sub(jobs[*job].arrival_ns);
             done[*job] = Some(JobOutcome {
                 latency_s: latency_ns as f64 * 1e-9,
-                longest_gap_s: *longest_gap_ns as f64 * 1e-9,
+                longest_gap_s: delivery.longest_gap_s(),
+                smooth_s: delivery.smooth_s(),
+                behind_s: delivery.behind_s(),
                 preemptions: state.preemptions,
                 evictions: state.evictions,
                 swaps: state.swaps,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use trail_cli::{Error, count};
+use trail_platform::delivery::READING_SPEED;
 use trail_simulator::arrivals::Arrivals;
 
 use crate::report::BenchReport;
@@ -65,7 +66,7 @@ pub struct HttpArgs {
     #[arg(long, value_name = "LIMITS", default_value = "")]
     slo: Slo,
     /// Tokens a second that a reader takes, for the share of answers without a stall
-    #[arg(long, default_value_t = 6.0, value_parser = positive)]
+    #[arg(long, default_value_t = READING_SPEED, value_parser = positive)]
     reading_speed: f64,
     /// Longest time of a request, seconds
     #[arg(long, default_value_t = 600.0, value_parser = positive)]

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trail_cli::drive::RequestOutcome;
 use trail_cli::{Spread, Table};
+use trail_platform::delivery::smooth_share;
 use trail_runtime::engine::Stats;
 
 /// Conditions of the comparison.
@@ -72,6 +73,8 @@ pub struct PolicyRun {
     pub ttft_s: Spread,
     /// A request's mean seconds between tokens; requests with several tokens only.
     pub tpot_s: Spread,
+    /// Share of the requests in which a reader of 6 tokens a second never waits.
+    pub smooth_share: f64,
     /// Output tokens per second over the whole run.
     pub tokens_per_s: f64,
     /// Seconds from first arrival to last token.
@@ -121,6 +124,7 @@ impl PolicyRun {
             latency_s: Spread::of(outcomes.iter().map(|outcome| outcome.latency_s)),
             ttft_s: Spread::of(outcomes.iter().map(|outcome| outcome.ttft_s)),
             tpot_s: Spread::of(tpot),
+            smooth_share: smooth_share(outcomes.iter().map(|outcome| outcome.smooth_s)),
             tokens_per_s: tokens as f64 / makespan_s,
             makespan_s,
             preemptions: stats.preemptions,
@@ -147,6 +151,7 @@ impl PolicyRun {
         }
         let Spread { mean, p95, p99, .. } = self.tpot_s;
         cells.extend([mean, p95, p99].map(|seconds| format!("{:.1}", seconds * 1e3)));
+        cells.push(format!("{:.0}", 100.0 * self.smooth_share));
         cells.push(format!("{:.0}", self.tokens_per_s));
         let counts = [self.preemptions, self.swaps_out, self.recomputes, self.peak.kv_blocks];
         cells.extend(counts.map(|count| count.to_string()));
@@ -197,7 +202,7 @@ impl Comparison {
             .group("latency, s", &["mean", "p50", "p95", "p99"])
             .group("TTFT, s", &["mean", "p50", "p95", "p99"])
             .group("TPOT, ms", &["mean", "p95", "p99"])
-            .group("", &["tokens/s"])
+            .group("", &["smooth, %", "tokens/s"])
             .group("", &["preempt", "swaps", "recomputes"])
             .group("peak KV", &["blocks"])
             .group("prompts", &["cached, %"])

@@ -11,6 +11,7 @@ mod progress;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use trail_platform::delivery::Delivery;
 use trail_runtime::engine::{
     Clock, Engine, Event, FinishReason, NonFiniteLogits, Request, RequestHandle, StepClock,
     StepOutcome, SteppedEngine,
@@ -120,7 +121,7 @@ struct InFlight {
     handle: RequestHandle,
     arrival_ns: u64,
     /// Time of the last token, or of the arrival before the first, nanoseconds.
-    last_ns: u64,
+    delivery: Delivery,
 }
 
 /// A workload during its run.
@@ -189,7 +190,7 @@ impl<'a> Workload<'a> {
         let handle = engine
             .submit(request)
             .map_err(|error| Error::refused(&format!("request {index}: "), &error))?;
-        self.in_flight.push(InFlight { index, handle, arrival_ns, last_ns: arrival_ns });
+        self.in_flight.push(InFlight { index, handle, arrival_ns, delivery: Delivery::default() });
         self.progress.arrived += 1;
         Ok(())
     }
@@ -233,12 +234,12 @@ impl<'a> Workload<'a> {
         while let Some(event) = in_flight.handle.try_recv() {
             match event {
                 Event::Token { id, .. } => {
-                    let gap_s = now_ns.saturating_sub(in_flight.last_ns) as f64 * 1e-9;
-                    match outcome.tokens.is_empty() {
-                        true => outcome.ttft_s = since_arrival_s,
-                        false => outcome.longest_gap_s = outcome.longest_gap_s.max(gap_s),
+                    if outcome.tokens.is_empty() {
+                        outcome.ttft_s = since_arrival_s;
                     }
-                    in_flight.last_ns = now_ns;
+                    in_flight.delivery.token(now_ns);
+                    outcome.longest_gap_s = in_flight.delivery.longest_gap_s();
+                    outcome.smooth_s = in_flight.delivery.smooth_s();
                     outcome.tokens.push(id);
                     self.progress.tokens += 1;
                 }

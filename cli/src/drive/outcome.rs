@@ -11,6 +11,9 @@ pub struct RequestOutcome {
     pub latency_s: f64,
     /// Longest time between two tokens, seconds; 0 for a single token.
     pub longest_gap_s: f64,
+    /// Least seconds per token at which a reader never waits
+    /// ([`Delivery::smooth_s`](trail_platform::delivery::Delivery::smooth_s)).
+    pub smooth_s: f64,
     /// Refined predictions: (tokens generated, expected remaining).
     pub predictions: Vec<(u32, f32)>,
     /// Tokens of the prompt whose KV was found in the prefix cache.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use trail_platform::delivery::smooth_share;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::{SchedulerConfig, StepCost, StepPace};
 use trail_simulator::{Job, Simulation, StepModel};
@@ -62,6 +63,8 @@ struct Outcome {
     name: String,
     mean_s: f64,
     p99_s: f64,
+    /// Share of the answers in which a reader never waits.
+    smooth_share: f64,
 }
 
 /// Settings of the engine whose traffic it is.
@@ -161,8 +164,8 @@ impl Traffic {
     }
 }
 
-/// Mean and 99th percentile of the latency of `jobs` under `policy`, with steps that take `scale`
-/// times as long as measured; `None` if the simulation fails or takes too long.
+/// The figures of `jobs` under `policy`, with steps that take `scale` times as long as measured;
+/// `None` if the simulation fails or takes too long.
 fn simulate(jobs: &[Job], engine: &Engine, policy: PolicyKind, scale: f64) -> Option<Outcome> {
     let StepPace { fixed_s, row_s, prefill_token_s } = engine.pace;
     let ns = |seconds: f64| scale * seconds * 1e9;
@@ -188,7 +191,8 @@ fn simulate(jobs: &[Job], engine: &Engine, policy: PolicyKind, scale: f64) -> Op
     latencies.sort_by(f64::total_cmp);
     let mean_s = latencies.iter().sum::<f64>() / latencies.len() as f64;
     let p99_s = latencies[(latencies.len() * 99 / 100).min(latencies.len() - 1)];
-    Some(Outcome { name: policy.label(), mean_s, p99_s })
+    let smooth_share = smooth_share(run.outcomes.iter().map(|of| of.smooth_s));
+    Some(Outcome { name: policy.label(), mean_s, p99_s, smooth_share })
 }
 
 /// The scale of step times at which the served policy has the measured mean latency, and what it
@@ -305,7 +309,7 @@ mod tests {
             refined: Refined::None,
             block_hashes: [].into(),
         };
-        assert!(comparison(&[job.clone()], 0.01, &engine).is_some());
+        assert!(comparison(std::slice::from_ref(&job), 0.01, &engine).is_some());
         assert!(comparison(&[job], 10.0, &engine).is_none());
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     Job, JobOutcome, Progress, Refined, Simulation, SimulationError, SimulationRun, StepModel,
     StepTime,
 };
+use trail_platform::delivery::Delivery;
 use trail_scheduler::limits::MAX_REQUESTS;
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
@@ -42,10 +43,10 @@ struct Life {
     predictions: Vec<Option<f32>>,
     /// Output tokens of complete steps.
     tokens: u32,
-    /// Times of the first and the last token, and the longest gap between two, seconds.
+    /// Times of the first and the last token, seconds.
     first_s: f64,
     last_s: f64,
-    longest_gap_s: f64,
+    delivery: Delivery,
     /// Preemptions, evictions and swaps, once it has ended.
     ended: Option<[u32; 3]>,
 }
@@ -87,7 +88,7 @@ impl Recording {
             tokens: 0,
             first_s: 0.0,
             last_s: 0.0,
-            longest_gap_s: 0.0,
+            delivery: Delivery::default(),
             ended: None,
         });
         Ok(())
@@ -153,9 +154,8 @@ impl Recording {
             let life = &mut self.lives[at];
             if life.tokens == 0 {
                 life.first_s = end_s;
-            } else {
-                life.longest_gap_s = life.longest_gap_s.max(end_s - life.last_s);
             }
+            life.delivery.token((end_s * 1e9).round() as u64);
             (life.last_s, life.tokens) = (end_s, life.tokens + 1);
         }
         Ok(())
@@ -251,7 +251,9 @@ impl Life {
             output_tokens: self.tokens,
             ttft_s: self.first_s - arrival_s,
             latency_s: self.last_s - arrival_s,
-            longest_gap_s: self.longest_gap_s,
+            longest_gap_s: self.delivery.longest_gap_s(),
+            smooth_s: self.delivery.smooth_s(),
+            behind_s: self.delivery.behind_s(),
             preemptions,
             evictions,
             swaps,

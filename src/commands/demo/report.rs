@@ -157,6 +157,7 @@ impl DemoReport {
             .group("latency, s", &["mean", "p50", "p99"])
             .group("TTFT, s", &["mean", "p99"])
             .group("p99, s", &["gap", "wait"])
+            .group("", &["smooth, %"])
             .group("", &["tokens/s"])
             .group("", &["preempt", "evict", "recomp."])
             .group("", &["MAE"])
@@ -169,7 +170,8 @@ impl DemoReport {
         }
         format!(
             "{text}\n{table}\ngap: longest time between two tokens of a request; wait: the \
-                 larger of gap and TTFT; recomp.: tokens recomputed after evictions.\n"
+                 larger of gap and TTFT; smooth: a reader of 6 tokens/s never waits; recomp.: tokens \
+                 recomputed after evictions.\n"
         )
     }
 
@@ -203,6 +205,8 @@ impl DemoReport {
             };
             [format!("{:.2}x{range}", median.latency_mean), format!("{:.2}x", median.ttft_mean)]
         });
+        let smooth = summaries.iter().map(|summary| summary.smooth_share(factor)).sum::<f64>()
+            / summaries.len() as f64;
         let mae = summaries[0].stats.prediction_mae();
         vec![
             load.to_string(),
@@ -214,6 +218,7 @@ impl DemoReport {
             seconds(|s| s.ttft_s.p99),
             seconds(|s| s.longest_gap_s.p99),
             seconds(|s| s.max_wait_s.p99),
+            format!("{:.0}", 100.0 * smooth),
             format!("{:.0}", mean(|s| s.tokens_per_s) / factor),
             count(|s| s.stats.preemptions as f64),
             count(|s| s.stats.evictions as f64),

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use trail_cli::Spread;
+use trail_platform::delivery::smooth_share;
 use trail_platform::stats::Sorted;
 use trail_runtime::engine::Stats;
 
@@ -22,6 +23,8 @@ pub struct Summary {
     pub ttft_s: Spread,
     /// Longest time between two tokens of a request.
     pub longest_gap_s: Spread,
+    /// Least seconds per token at which a reader never waits, of each request.
+    pub smooth_s: Vec<f64>,
     /// Longest time without a token, the wait for the first one included.
     pub max_wait_s: Spread,
     /// Output tokens per second over the whole run.
@@ -58,6 +61,7 @@ impl Summary {
             latency_s: Spread::of(outcomes.iter().map(|o| o.latency_s)),
             ttft_s: Spread::of(outcomes.iter().map(|o| o.ttft_s)),
             longest_gap_s: Spread::of(outcomes.iter().map(|o| o.longest_gap_s)),
+            smooth_s: outcomes.iter().map(|o| o.smooth_s).collect(),
             max_wait_s: Spread::of(outcomes.iter().map(|o| o.max_wait_s())),
             tokens_per_s: tokens as f64 / completed.run.makespan_s,
             stats: completed.stats,
@@ -75,6 +79,12 @@ impl Summary {
         }
     }
 
+    /// Share of the requests in which a reader never waits; `factor`: seconds of this machine per
+    /// second of the run's clock.
+    pub fn smooth_share(&self, factor: f64) -> f64 {
+        smooth_share(self.smooth_s.iter().map(|seconds| seconds * factor))
+    }
+
     /// With times in seconds of this machine.
     pub fn json(&self, factor: f64) -> Value {
         let short = |spread: &Spread| {
@@ -86,6 +96,7 @@ impl Summary {
             "latency_s": self.latency_s.scaled(factor),
             "ttft_s": short(&self.ttft_s),
             "longest_gap_s": short(&self.longest_gap_s),
+            "smooth_share": self.smooth_share(factor),
             "max_wait_s": short(&self.max_wait_s),
             "tokens_per_s": self.tokens_per_s / factor,
             "preemptions": self.stats.preemptions,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use trail_cli::Spread;
+use trail_platform::delivery::smooth_share;
 use trail_simulator::{JobOutcome, SimulationRun};
 
 use super::scenario::Scenario;
@@ -25,6 +26,10 @@ pub struct Figures {
     pub ttft_s: Spread,
     /// Longest time between two tokens of a request.
     pub longest_gap_s: Spread,
+    /// Share of the requests in which a reader of 6 tokens a second never waits.
+    pub smooth_share: f64,
+    /// Seconds by which the first token would have to be held back for that.
+    pub behind_s: Spread,
     /// Longest time without a token, the wait for the first one included.
     pub max_waiting_time_s: Spread,
     /// Latency over output tokens.
@@ -66,6 +71,8 @@ impl Figures {
             latency_s: spread(|outcome| outcome.latency_s),
             ttft_s: spread(|outcome| outcome.ttft_s),
             longest_gap_s: spread(|outcome| outcome.longest_gap_s),
+            smooth_share: smooth_share(run.outcomes.iter().map(|outcome| outcome.smooth_s)),
+            behind_s: spread(|outcome| outcome.behind_s),
             max_waiting_time_s: spread(JobOutcome::max_wait_s),
             latency_per_token_s: spread(JobOutcome::token_latency_s),
             tokens_per_s: run.tokens_per_s(),

@@ -59,8 +59,8 @@ impl SimulationReport {
             text += &format!("interrupted: {} at {} is not complete\n", cut.policy, cut.load);
         }
         format!(
-            "{text}\n{}\nwait: the larger of TTFT and the longest gap between two tokens; recomp.: \
-             tokens recomputed after evictions; cached: prompt \
+            "{text}\n{}\nwait: the larger of TTFT and the longest gap between two tokens; smooth: \
+             a reader of 6 tokens/s never waits; recomp.: tokens recomputed after evictions; cached: prompt \
              tokens found in the prefix cache; KV: blocks in use, time average.\n{}",
             table(&self.figures),
             self.bounds_text()
@@ -89,6 +89,7 @@ pub fn table(figures: &[Figures]) -> Table {
         .group("latency, s", &["mean", "p50", "p90", "p99"])
         .group("TTFT, s", &["mean", "p99"])
         .group("wait, s", &["mean", "p99"])
+        .group("", &["smooth, %"])
         .group("", &["s/token"])
         .group("", &["tokens/s"])
         .group("", &["preempt", "evict", "swap", "recomp.", "cached", "KV"])
@@ -127,6 +128,7 @@ fn cells(line: &[&Figures], all: &[Figures]) -> Vec<String> {
         seconds(|f| f.ttft_s.p99),
         seconds(|f| f.max_waiting_time_s.mean),
         seconds(|f| f.max_waiting_time_s.p99),
+        format!("{:.0}", 100.0 * mean(|f| f.smooth_share)),
         format!("{:.3}", mean(|f| f.latency_per_token_s.mean)),
         count(|f| f.tokens_per_s),
         count(|f| f.preemptions as f64),
