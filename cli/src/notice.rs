@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trail_platform::printable_line;
+use serde::Serialize;
 
 use crate::error::Error;
+use crate::log_line;
 
 /// Lines that wait for a reader of stderr.
 const MAX_WAITING: usize = 1024;
@@ -29,9 +30,19 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// Writes one line to stderr. Names, paths and messages of others may be in it: control characters
 /// are escaped, line feeds too. Unlike `eprintln!` it does not panic when stderr is closed: a
 /// missing reader is no reason to stop. After [`queue_notices`] it does not wait for the reader
-/// either.
+/// either. A line that begins with `warning: ` or `error: ` has that level, others are information;
+/// [`LogSettings`](crate::LogSettings) leave lines out, or write them as JSON.
 pub fn notice(line: impl Display) {
-    let line = printable_line(&line.to_string()).into_owned();
+    log_line::of_line(&line.to_string()).into_iter().for_each(queue);
+}
+
+/// Writes a record like [`notice`]: `text`, or where lines are JSON `message` with `fields`, which
+/// serialize to an object.
+pub fn log_record(text: impl Display, message: &str, fields: &impl Serialize) {
+    log_line::of_record(&text, message, fields).into_iter().for_each(queue);
+}
+
+fn queue(line: String) {
     match QUEUE.get() {
         None => write(line),
         Some(queue) => match queue.try_send(Entry::Line(line)) {
@@ -87,7 +98,8 @@ fn write_all(entries: &Receiver<Entry>) {
         };
         let dropped = dropped_notices();
         if dropped > reported {
-            write(format!("warning: {} lines were dropped here", dropped - reported));
+            let line = format!("warning: {} lines were dropped here", dropped - reported);
+            log_line::of_line(&line).into_iter().for_each(write);
             reported = dropped;
         }
         if let Some(written) = flushed {

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::extract::Request;
+use serde_json::json;
 use tokio::sync::watch;
-use trail_cli::notice;
+use trail_cli::log_record;
 
 use crate::api_keys::ApiKey;
 use crate::error::ApiError;
@@ -21,7 +22,7 @@ pub(crate) struct Access {
     /// The key that the request presented.
     key: OnceLock<Arc<ApiKey>>,
     /// Method and path, if requests are logged.
-    line: Option<String>,
+    line: Option<(String, String)>,
     /// 0 until the response's head is sent.
     status: AtomicU16,
     tokens: AtomicU64,
@@ -31,8 +32,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// The record of a request that arrives now; `line` is its beginning in the log.
-    pub(crate) fn begin(id: String, line: Option<String>) -> Self {
+    /// The record of a request that arrives now; `line` its method and path in the log.
+    pub(crate) fn begin(id: String, line: Option<(String, String)>) -> Self {
         Access {
             arrival: Instant::now(),
             id,
@@ -114,15 +115,25 @@ impl Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let Some(line) = &self.line else { return };
+        let Some((method, path)) = &self.line else { return };
         let status = match *self.status.get_mut() {
             // The client left before the response's head: nginx's number for it.
             0 => 499,
             status => status,
         };
         let (ms, tokens) = (self.arrival.elapsed().as_secs_f64() * 1e3, *self.tokens.get_mut());
-        let (id, key) = (&self.id, self.key.get().map(|key| format!(" of {}", key.name)));
-        let key = key.unwrap_or_default();
-        notice(format_args!("{line} {status} {ms:.2} ms {tokens} tokens, {id}{key}"));
+        let (id, key) = (&self.id, self.key.get().map(|key| &*key.name));
+        let of = key.map(|key| format!(" of {key}")).unwrap_or_default();
+        let text = format!("{method} {path} {status} {ms:.2} ms {tokens} tokens, {id}{of}");
+        let fields = json!({
+            "request_id": id,
+            "method": method,
+            "path": path,
+            "status": status,
+            "duration_ms": (100.0 * ms).round() / 100.0,
+            "tokens": tokens,
+            "key": key,
+        });
+        log_record(text, "request", &fields);
     }
 }

@@ -31,7 +31,7 @@ fn id(headers: &HeaderMap) -> String {
 pub(crate) async fn record(State(state): Shared, mut request: Request, next: Next) -> Response {
     let line = || {
         let (method, path) = (request.method(), request.uri().path());
-        format!("{method} {}", printable_line(path))
+        (method.to_string(), printable_line(path).into_owned())
     };
     let line = state.verbose.then(line);
     let access = Arc::new(Access::begin(id(request.headers()), line));

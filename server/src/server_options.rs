@@ -17,6 +17,8 @@ pub struct ServerOptions {
     pub max_connections: Option<usize>,
     /// Writes a line for each request to stderr.
     pub verbose: bool,
+    /// Writes the prompts of requests to stderr.
+    pub log_prompts: bool,
     /// Special tokens in messages of users and tools are control tokens.
     pub allow_special_tokens: bool,
     /// Hosts that a request to a loopback address may name besides the loopback ones.

@@ -57,6 +57,8 @@ pub(crate) struct ServerState {
     pub body_limits: Arc<BodyLimits>,
     /// Writes a line for each request to stderr.
     pub verbose: bool,
+    /// Writes the prompts of requests to stderr.
+    pub log_prompts: bool,
     /// Special tokens in messages of users and tools are control tokens.
     pub allow_special_tokens: bool,
 }
@@ -103,6 +105,7 @@ impl ServerState {
                 budget,
             ),
             verbose: options.verbose,
+            log_prompts: options.log_prompts,
             allow_special_tokens: options.allow_special_tokens,
         })
     }

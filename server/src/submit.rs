@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use trail_cli::{TextOptions, random};
+use serde_json::json;
+use trail_cli::{TextOptions, log_record, random};
 use trail_runtime::engine::{Request, SamplingParams, SubmitError};
 
 use crate::access::Access;
@@ -55,6 +56,9 @@ impl Options {
             let message =
                 format!("n times the prompts is {count}: ask for 1 to {MAX_CHOICES} answers");
             return Err(ApiError::invalid_field("n", message));
+        }
+        if state.log_prompts {
+            log_prompts(model, access, prompts);
         }
         let vocab_size = model.engine.model().config.vocab_size;
         let bias = self.rules.tokens.logit_bias(vocab_size)?;
@@ -167,6 +171,17 @@ impl Options {
                 }
             }
         }
+    }
+}
+
+/// Writes each prompt as the model reads it, special tokens included.
+fn log_prompts(model: &ModelUse, access: &Access, prompts: &Prompts) {
+    for (index, ids) in prompts.ids.iter().enumerate() {
+        let prompt = model.tokenizer.decode(ids, false);
+        let (id, tokens) = (&access.id, ids.len());
+        let fields =
+            json!({ "request_id": id, "index": index, "prompt_tokens": tokens, "prompt": prompt });
+        log_record(format_args!("prompt of {id}, {tokens} tokens: {prompt}"), "prompt", &fields);
     }
 }
 

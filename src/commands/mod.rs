@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod generate;
 pub mod inspect;
 mod load;
+mod log_args;
 pub mod predictor;
 pub mod probe;
 pub mod pull;

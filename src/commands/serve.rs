@@ -11,6 +11,7 @@ use trail_runtime::engine::PolicyKind;
 use trail_server::{ModelSource, ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
 
 use super::access_args::{AccessArgs, or_list};
+use super::log_args::LogArgs;
 use super::served_models::ModelWeight;
 
 /// Options of `trail-rt serve`.
@@ -76,6 +77,8 @@ pub struct ServeArgs {
     /// Write a line to stderr for each request: method, path, status, duration, tokens
     #[arg(long)]
     verbose: bool,
+    #[command(flatten)]
+    log: LogArgs,
     /// Treat special tokens in chat messages of users and tools as control tokens, not as text
     #[arg(long, hide = true)]
     allow_special_tokens: bool,
@@ -123,6 +126,7 @@ impl ServeArgs {
             tool_call_parser: self.tool_call_parser.or(others.tool_call_parser),
             reasoning_parser: self.reasoning_parser.or(others.reasoning_parser),
             verbose: self.verbose || others.verbose,
+            log: self.log.or(others.log),
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
             access: self.access.or(others.access),
             record: self.record.or(others.record),
@@ -164,6 +168,7 @@ pub fn run(
     args: &ServeArgs,
     json: bool,
 ) -> Result<(), Error> {
+    args.log.settings().set();
     let signals = Signals::install()?;
     let engine = args.access.with_prefix_cache(engine)?;
     let models = args.load_models(model, &engine)?;
@@ -174,6 +179,7 @@ pub fn run(
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),
         verbose: args.verbose,
+        log_prompts: args.log.log_prompts,
         allow_special_tokens: args.allow_special_tokens,
         embedding_model: args.embedding_model.clone(),
         tool_format: args.tool_call_parser,

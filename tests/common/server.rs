@@ -52,6 +52,8 @@ impl Server {
             );
         }
         let address = output.trim().rsplit("://").next().expect("an address");
+        // The end of a line of JSON.
+        let address = address.trim_end_matches("\"}");
         // A Unix socket has a path.
         let none = SocketAddr::from(([127, 0, 0, 1], 0));
         let address =

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 #[cfg(target_os = "linux")]
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::deadline::Deadline;
 use crate::common::{PROGRAM, Server, assert_refused, trail_rt};
@@ -149,6 +149,34 @@ fn a_path_in_the_log_is_printable() {
     let mut server = Server::start(&["--verbose"]);
     raw(&server, "GET /a\u{85}\u{2028}\u{202e}\u{9b}b HTTP/1.1\r\nHost: localhost\r\n", "");
     assert!(server.line().contains("GET /a\\u{85}\\u{2028}\\u{202e}\\u{9b}b 404"));
+}
+
+/// A prompt is in the log where it was asked for, and nowhere else.
+#[test]
+fn a_log_of_objects_has_fields_and_prompts_only_if_asked_for() {
+    let body = json!({ "prompt": "Count to five.\n", "max_tokens": 2 }).to_string();
+    let headers = [("X-Request-Id", "one")];
+    for options in [&["--log-format", "json", "--verbose"][..], &["--log-prompts"]] {
+        let mut server = Server::start(options);
+        assert_eq!(server.exchange("POST", COMPLETIONS, &headers, &body).status, 200);
+        let line = server.line();
+        match serde_json::from_str::<Value>(&line) {
+            Ok(object) => {
+                assert_eq!(
+                    (&object["message"], &object["level"]),
+                    (&json!("request"), &json!("info"))
+                );
+                assert_eq!(
+                    (&object["path"], &object["status"]),
+                    (&json!(COMPLETIONS), &json!(200))
+                );
+                assert_eq!((&object["request_id"], &object["tokens"]), (&json!("one"), &json!(2)));
+                assert!(object["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+                assert!(!line.contains("Count"), "{line}");
+            }
+            Err(_) => assert!(line.contains("Count to five.\\n"), "{line}"),
+        }
+    }
 }
 
 #[test]
