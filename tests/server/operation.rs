@@ -122,3 +122,25 @@ fn a_context_beyond_the_models_is_refused() {
         "the answer ends with the context"
     );
 }
+
+/// Names in the dashboard and the alert rules of deploy/: a query for one that is gone is silent.
+#[test]
+fn dashboards_and_alerts_ask_for_metrics_that_exist() {
+    let server = Server::start(&[]);
+    server.post(COMPLETIONS, &json!({ "prompt": "a", "max_tokens": 1 }));
+    let (_, text) = server.get("/metrics");
+    let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    for file in ["grafana/trail-rt.json", "prometheus/trail-rt.rules.yml"] {
+        let queries = std::fs::read_to_string(deploy.join(file)).expect("a file");
+        let is_name = |c: char| c.is_ascii_lowercase() || "_:".contains(c);
+        let words = queries.split(|c: char| !is_name(c));
+        let names = words.filter(|word| word.starts_with("trail_") || word.starts_with("trail:"));
+        let mut count = 0;
+        for name in names {
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(text.contains(&format!("# TYPE {name} ")), "{file}: there is no {name}");
+            count += 1;
+        }
+        assert!(count > 9, "{file}: {count} names");
+    }
+}
