@@ -37,7 +37,7 @@ def values(query):
 
 def begin(command, ready, log):
     """Starts a program, and waits for the line that `ready` finds something in."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         log.append(line)
         if found := ready(line):

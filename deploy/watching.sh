@@ -11,6 +11,7 @@ if [ ! -x "$tools/usr/bin/promtool" ]; then
 fi
 if [ ! -x "$tools/bin/python" ]; then
     python3 -m venv "$tools"
-    "$tools/bin/pip" install --quiet --disable-pip-version-check grafana-foundation-sdk==1769699998!10.1.0
+    "$tools/bin/pip" install --quiet --disable-pip-version-check \
+        grafana-foundation-sdk==1769699998!10.1.0
 fi
 "$tools/bin/python" deploy/watching.py "${TRAIL_RT:-target/release/trail-rt}" "$tools/usr/bin"

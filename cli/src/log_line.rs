@@ -15,7 +15,7 @@ pub enum LogLevel {
     Error,
     /// Something works less well than it could.
     Warning,
-    /// What the program does.
+    /// Work of the program.
     #[default]
     Info,
 }

@@ -39,7 +39,7 @@ impl Delivery {
         self.longest_gap_ns as f64 * 1e-9
     }
 
-    /// The least time that a reader who begins with the first token takes for each of them and
+    /// The least time that a reader who begins with the first token takes for each token and
     /// never waits, seconds; 0 for one token.
     pub fn smooth_s(&self) -> f64 {
         self.smooth_s

@@ -156,8 +156,8 @@ fn coverage_on_arrival(run: &Run) -> Counts {
 
 static RECORDED: LazyLock<(Vec<Recorded>, StepCost)> = LazyLock::new(recorded);
 
-/// The recorded requests over and over, `arrivals` of them, with the sizes of a run and the seconds
-/// of the batch's time that one takes.
+/// `arrivals` requests, the recorded ones over and over, with the sizes of a run and the seconds of
+/// the batch's time that one takes.
 fn setting(arrivals: usize) -> (Vec<Recorded>, Sizes, f64) {
     let (requests, cost) = &*RECORDED;
     let config = SchedulerConfig { max_running: RUNNING, ..SchedulerConfig::default() };
@@ -266,7 +266,7 @@ fn deadlines_of_those_admitted_are_met() {
 
 /// Where requests wait, the time to the next end is right within 25 % in the median.
 #[test]
-fn a_refused_request_is_told_when_the_next_one_ends() {
+fn a_refused_request_hears_when_the_next_one_ends() {
     let (requests, sizes, service_s) = setting(ARRIVALS);
     let arrivals = Arrivals::Poisson { rate: 1.3 / service_s };
     let arrivals = arrivals.seconds(ARRIVALS, &mut Rng::new(12));
@@ -275,12 +275,12 @@ fn a_refused_request_is_told_when_the_next_one_ends() {
         let mut ends: Vec<f64> = run.times.iter().map(|of| of.last_s).collect();
         ends.sort_by(f64::total_cmp);
         let actual = |at_s: f64| ends[ends.partition_point(|&end_s| end_s <= at_s)] - at_s;
-        let ratios = run.next_ends.iter().map(|&(at_s, told_s)| told_s / actual(at_s));
+        let ratios = run.next_ends.iter().map(|&(at_s, estimated_s)| estimated_s / actual(at_s));
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
         let median = ratios[ratios.len() / 2];
         println!(
-            "{policy}: told over actual seconds {median:.2} in the median of {}",
+            "{policy}: estimated over actual seconds {median:.2} in the median of {}",
             ratios.len()
         );
         assert!((0.75..1.25).contains(&median), "{policy}: {median}");

@@ -57,8 +57,9 @@ pub struct Request {
     /// blocks are shared with requests of the same adapter alone. Needs a backend with
     /// [`Backend::takes_adapters`](crate::backend::Backend::takes_adapters).
     pub adapter: Option<Arc<Adapter>>,
-    /// Requests of one priority precede those of the next, -127 to 127, and are ranked by the policy
-    /// among themselves: lower goes first, as in vLLM. One that may not be preempted keeps its place.
+    /// Requests of one priority precede those of the next, -127 to 127, and are ranked by the
+    /// policy among themselves: lower goes first, as in vLLM. One that may not be preempted keeps
+    /// its place.
     pub priority: i32,
     /// Called after every event on the engine's thread; must not block.
     pub notify: Option<Notify>,

@@ -76,8 +76,8 @@ impl LiveRow {
         }
     }
 
-    /// Seconds that the tokens left take alone, when there are `since` fewer. One that has not ended
-    /// has one left.
+    /// Seconds that the tokens left take alone, when there are `since` fewer. One that has not
+    /// ended has one left.
     pub(super) fn least(&self, since: f32) -> Option<Interval> {
         let ([low, high], median) = (self.interval?, self.remaining?);
         let seconds = |tokens: f32| f64::from((tokens - since).max(1.0)) * self.step_s;

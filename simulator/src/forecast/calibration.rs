@@ -88,7 +88,7 @@ impl Scale {
     }
 }
 
-/// What is added to each end of an interval, and to its median.
+/// Shifts of the ends of an interval and of its median, on the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Correction([f64; 3]);
 
@@ -114,7 +114,7 @@ pub(super) enum Known {
 
 /// The correction of a class of estimates: each end is moved to where it would have held for the
 /// last times that came (conformalized quantile regression, Romano et al., arXiv 1905.03222, on a
-/// sliding window). Times that have not come are above what has passed of them, and count so
+/// sliding window). Times that have not come are above the time that has passed, and count so
 /// (Kaplan and Meier 1958): without them the longest would be heard of last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calibration {
@@ -131,7 +131,7 @@ impl Calibration {
         self.came.push_back((raw, seconds));
     }
 
-    /// The correction. `open`: estimates whose times have not come, with what is known of them.
+    /// The correction. `open`: estimates whose times have not come, with what is known of their times.
     pub(super) fn correction(&self, open: &[(Interval, Known)], scale: Scale) -> Correction {
         let prior = PRIOR.saturating_sub(self.came.len() / PRIOR_FOR);
         let mut errors = Vec::with_capacity(prior + self.came.len() + open.len());
@@ -154,7 +154,7 @@ impl Calibration {
     }
 }
 
-/// The quantile of values of which those with `false` are only known to be above the stated ones.
+/// The quantile of values, where those with `false` are only known to be above the stated ones.
 /// The largest where the quantile is beyond what is known. Sorts them; at least one.
 fn censored_quantile(values: &mut [(f64, bool)], share: f64) -> f64 {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));

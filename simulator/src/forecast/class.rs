@@ -24,7 +24,7 @@ pub(super) enum Token {
     Last,
 }
 
-/// What a request does when its time is estimated.
+/// State of a request when its time is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It arrives; others wait, or none.

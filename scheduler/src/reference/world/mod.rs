@@ -137,7 +137,7 @@ impl World {
             true_length: (self.rng.below(4) > 0)
                 .then(|| 1 + self.rng.below(max_tokens as u64) as u32),
             // In half of the worlds requests have priorities.
-            priority: self.priorities.map_or(0, |most| self.rng.below(most) as i32 - 1),
+            priority: self.priorities.map_or(0, |count| self.rng.below(count) as i32 - 1),
             ..NewRequest::default()
         };
         let Ok(idx) = self.fast.submit(request) else { return };
