@@ -6,8 +6,8 @@ use crate::request::{Phase, RequestIdx, RequestState};
 /// first. Classes that may not be preempted precede all priorities.
 ///
 /// Packed so that one integer comparison decides: bits 120..128 priority, 117..120 class, 53..117
-/// the value's bits made monotone, 0..53 arrival sequence. The order is total: a NaN value goes last
-/// in its class, and -0.0 equals 0.0. Two requests never share a key, as arrival sequences are
+/// the value's bits made monotone, 0..53 arrival sequence. The order is total: a NaN value goes
+/// last in its class, and -0.0 equals 0.0. Two requests never share a key, as arrival sequences are
 /// unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u128);

@@ -131,8 +131,8 @@ impl BatchLoop<'_> {
     }
 }
 
-/// The rank of `request`: after the caller's priority the policy's, or while its predictions are not
-/// `trusted` first in, first out among those that it ranks by value.
+/// The rank of `request`: after the caller's priority the policy's, or while its predictions are
+/// not `trusted` first in, first out among those that it ranks by value.
 pub(crate) fn rank<P>(policy: &P, request: &RequestState, trusted: bool) -> Key
 where
     P: Policy + ?Sized,

@@ -131,7 +131,7 @@ impl Calibration {
         self.came.push_back((raw, seconds));
     }
 
-    /// The correction. `open`: estimates whose times have not come, with what is known of their times.
+    /// The correction. `open`: estimates whose times have not come, with what is known of those.
     pub(super) fn correction(&self, open: &[(Interval, Known)], scale: Scale) -> Correction {
         let prior = PRIOR.saturating_sub(self.came.len() / PRIOR_FOR);
         let mut errors = Vec::with_capacity(prior + self.came.len() + open.len());
