@@ -34,7 +34,8 @@ mod swap;
 mod timeline;
 
 use clap::{Args, Subcommand};
-use trail_cli::{EngineArgs, Error, ModelArgs, Output};
+use serde_json::Value;
+use trail_cli::{EngineArgs, Error, ModelArgs, Output, OutputFile};
 
 use ab::AbArgs;
 use accuracy::AccuracyArgs;
@@ -137,14 +138,23 @@ enum Command {
     Ab(AbArgs),
 }
 
-/// Measures one part and prints its report, as one JSON object if `json`.
+/// Measures one part and prints its report, as one JSON object if `json`; `draw_http` draws that of
+/// `bench http`.
 pub fn run(
     model: &ModelArgs,
     engine: &EngineArgs,
     args: &BenchArgs,
     json: bool,
+    draw_http: impl FnOnce(&Value) -> Result<String, Error>,
 ) -> Result<(), Error> {
+    let plot = match &args.part {
+        Command::Http(HttpArgs { plot: Some(path), .. }) => Some(OutputFile::claim(path.clone(), false)?),
+        _ => None,
+    };
     let (BenchReport { json: object, text }, failure) = args.part.measure(model, engine)?;
+    if let Some(plot) = plot {
+        plot.write(&draw_http(&object)?)?;
+    }
     match json {
         true => Output::stdout().line(&object.to_string()),
         false => Output::stdout().line(&text),

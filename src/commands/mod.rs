@@ -6,7 +6,8 @@ pub mod chat;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
-pub mod inspect;
+pub mod http_plot;
+mod inspect;
 mod load;
 mod log_args;
 pub mod predictor;
@@ -35,7 +36,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Inspect(args) => inspect::run(model, engine, &args, *json),
         Command::Probe(args) => probe::run(model, engine, &args, *json),
         Command::Predictor(args) => predictor::run(model, &args, *json),
-        Command::Bench(args) => trail_bench::run(model, engine, &args, *json),
+        Command::Bench(args) => trail_bench::run(model, engine, &args, *json, http_plot::draw),
         Command::Demo(args) => demo::run(model, engine, &args, *json),
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),
         Command::Replay(args) => replay::run(engine, &args, *json),

@@ -25,10 +25,40 @@ fn load_over_http_is_measured_and_policies_are_compared() {
     assert_eq!(report["ratios"][0]["over"], "fcfs");
     let shown = server.get("/v1/trail/policy").1;
     assert!(shown.contains("\"name\":\"trail\""), "the last one stays: {shown}");
-    let shares = ["--requests", "10", "--max-tokens", "6", "--rate-share", "0.5"];
+    let picture = std::env::temp_dir().join(format!("trail-http-{}.svg", std::process::id()));
+    let _ = std::fs::remove_file(&picture);
+    let plot = picture.to_str().expect("UTF-8");
+    let shares =
+        ["--requests", "10", "--max-tokens", "6", "--rate-share", "0.5,1", "--plot", plot];
     let output = trail_rt(&[&["bench", "http", "--url", &url][..], &shares].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("capacity "), "{text}");
+    let drawn = std::fs::read_to_string(&picture).expect("a picture");
+    assert!(drawn.contains("10 requests to demo over HTTP"), "{drawn}");
+    let _ = std::fs::remove_file(picture);
+}
+
+/// Lengths and times of a production trace, in Azure's form, scaled to a rate.
+#[test]
+fn requests_of_a_trace_are_sent_at_its_times() {
+    let server = Server::start(&[]);
+    let url = format!("http://{}", server.address);
+    let file = std::env::temp_dir().join(format!("trail-http-{}.csv", std::process::id()));
+    let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n\
+                2023-11-16 18:00:00.0,12,3\n2023-11-16 18:00:01.0,5,1\n2023-11-16 18:00:09.0,7,9\n";
+    std::fs::write(&file, text).expect("written");
+    let trace = file.to_str().expect("UTF-8");
+    let options = ["--trace", trace, "--arrivals", "trace", "--rate", "10", "--max-tokens", "4"];
+    let bench = ["bench", "http", "--url", &url, "--json"];
+    let output = trail_rt(&[&bench[..], &options].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let run = &report["runs"][0];
+    assert_eq!((&report["requests"], &run["failed"]), (&3.into(), &0.into()), "{report}");
+    let none = trail_rt(&[&bench[..], &["--arrivals", "trace"]].concat());
+    let errors = String::from_utf8_lossy(&none.stderr);
+    assert!(none.status.code() == Some(2) && errors.contains("--trace FILE"), "{errors}");
+    let _ = std::fs::remove_file(file);
 }
 
 #[test]

@@ -15,7 +15,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use trail_cli::{Error, count};
 use trail_platform::delivery::READING_SPEED;
-use trail_simulator::arrivals::Arrivals;
 
 use crate::report::BenchReport;
 use client::{Answer, Client};
@@ -38,18 +37,22 @@ pub struct HttpArgs {
     /// Prompts, one JSON object with a "prompt" a line, over and over; without them synthetic ones
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
-    /// Words of a synthetic prompt
+    /// Words of a synthetic prompt; with --trace those of its requests
     #[arg(long, default_value_t = 64, value_parser = count::<100_000>)]
     prompt_words: usize,
     /// Requests of a run
     #[arg(long, default_value_t = 200, value_parser = count::<1_000_000>)]
     requests: usize,
-    /// Most output tokens
+    /// Most output tokens; with --trace of each request also those of the trace
     #[arg(long, default_value_t = 256, value_parser = count::<1_000_000>)]
     max_tokens: usize,
     /// Process of the arrivals
     #[arg(long, value_enum, default_value_t = Process::Poisson)]
     arrivals: Process,
+    /// File of a trace, as simulate reads it: lengths of prompts and answers, and with --arrivals
+    /// trace the times, scaled to each rate
+    #[arg(long, value_name = "FILE", conflicts_with = "prompts")]
+    trace: Option<PathBuf>,
     /// Arrival rates, as shares of the capacity, which is measured first: all requests at once
     #[arg(long, value_delimiter = ',', value_parser = positive, default_value = "0.5,0.8,0.95,1.1")]
     rate_share: Vec<f64>,
@@ -68,6 +71,9 @@ pub struct HttpArgs {
     /// Tokens a second that a reader takes, for the share of answers without a stall
     #[arg(long, default_value_t = READING_SPEED, value_parser = positive)]
     reading_speed: f64,
+    /// Draw latencies over the rates to FILE (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Longest time of a request, seconds
     #[arg(long, default_value_t = 600.0, value_parser = positive)]
     timeout: f64,
@@ -85,16 +91,8 @@ enum Process {
     Gamma,
     /// All at once
     Burst,
-}
-
-impl Process {
-    fn at(self, rate: f64) -> Arrivals {
-        match self {
-            Process::Poisson => Arrivals::Poisson { rate },
-            Process::Gamma => Arrivals::gamma_at(rate),
-            Process::Burst => Arrivals::Burst,
-        }
-    }
+    /// As in the file of --trace
+    Trace,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -141,13 +139,13 @@ async fn measure(args: &HttpArgs) -> Result<BenchReport, Error> {
                 if let Some(policy) = policy {
                     client.set_policy(policy).await?;
                 }
-                let arrivals = rate.map_or(Arrivals::Burst, |rate| args.arrivals.at(rate));
-                let answers = workload.send(&client, arrivals, round).await;
+                let times = workload.times(args.arrivals, rate, round);
+                let answers = workload.send(&client, times).await;
                 runs.push(Run::new(args, (policy, share, rate, round), &answers)?);
             }
         }
     }
-    let conditions = Conditions::new(args, &model, capacity);
+    let conditions = Conditions::new(args, &model, workload.requests(), capacity);
     Ok(report::report(&conditions, &runs))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::json;
 use trail_cli::{Error, Spread, Table};
-use trail_platform::stats::median;
+use trail_platform::stats::Sorted;
 
 use super::client::Answer;
 use super::slo::{is_smooth, longest_gap_s, ttft_s};
@@ -25,11 +25,16 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    pub(super) fn new(args: &HttpArgs, model: &str, capacity: Option<f64>) -> Conditions {
+    pub(super) fn new(
+        args: &HttpArgs,
+        model: &str,
+        requests: usize,
+        capacity: Option<f64>,
+    ) -> Conditions {
         Conditions {
             url: args.url.clone(),
             model: model.into(),
-            requests: args.requests,
+            requests,
             max_tokens: args.max_tokens,
             reading_speed: args.reading_speed,
             capacity_requests_per_s: capacity,
@@ -161,9 +166,10 @@ fn ratios(runs: &[Run]) -> Vec<Ratio> {
         ]);
     }
     let spread = |rounds: &[[f64; 2]], which: usize| {
-        let mut values: Vec<f64> = rounds.iter().map(|of| of[which]).collect();
-        let middle = median(&values);
-        values.sort_by(f64::total_cmp);
+        let sorted = Sorted::of(rounds.iter().map(|of| of[which]));
+        let values = sorted.values();
+        // Of an even number of rounds the mean of the middle two, geometric as for ratios.
+        let middle = (values[(values.len() - 1) / 2] * values[values.len() / 2]).sqrt();
         [middle, values[0], values[values.len() - 1]]
     };
     let ratio = |((at, policy), rounds): ((usize, String), Vec<[f64; 2]>)| Ratio {

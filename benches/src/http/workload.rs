@@ -1,5 +1,6 @@
 //! The requests of `bench http`, and the runs that send them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,9 +10,10 @@ use serde_json::Value;
 use tokio::time::{Instant as Alarm, sleep_until};
 use trail_cli::{Error, read_json_lines};
 use trail_scheduler::rng::{Rng, mix};
+use trail_simulator::Trace;
 use trail_simulator::arrivals::Arrivals;
 
-use super::HttpArgs;
+use super::{HttpArgs, Process};
 use super::client::{Answer, Client};
 
 /// Words of synthetic prompts.
@@ -20,26 +22,68 @@ const WORDS: [&str; 16] = [
     "copper", "letter", "market", "valley", "doctor", "island", "orange",
 ];
 
-/// Prompts of the requests.
+/// Prompts of the requests, and their most output tokens; both over and over.
 pub(super) struct Workload {
     prompts: Vec<Arc<str>>,
+    max_tokens: Vec<usize>,
+    /// Arrivals of a trace, seconds from the first; empty without one.
+    arrivals: Vec<f64>,
     requests: usize,
-    max_tokens: usize,
     seed: u64,
 }
 
 impl Workload {
     pub(super) fn new(args: &HttpArgs) -> Result<Workload, Error> {
-        let prompts = match &args.prompts {
-            Some(path) => {
-                let failed = |why: String| Error::usage(format!("{}: {why}", path.display()));
-                let text = read_json_lines(path).map_err(|error| failed(error.to_string()))?;
-                prompts(&text).map_err(failed)?
-            }
-            None => synthetic(args),
+        let HttpArgs { requests, max_tokens, seed, prompt_words, .. } = *args;
+        let synthetic = |words: &[usize]| -> Vec<Arc<str>> {
+            (0..).zip(words).map(|(at, &words)| synthetic(seed, at, words)).collect()
         };
-        let HttpArgs { requests, max_tokens, seed, .. } = *args;
-        Ok(Workload { prompts, requests, max_tokens, seed })
+        if let Some(path) = &args.trace {
+            let traces = read(path, |text| Trace::parse(text).map_err(|why| why.to_string()))?;
+            let traces = &traces[..requests.min(traces.len())];
+            let words: Vec<usize> = traces.iter().map(|of| of.prompt_tokens as usize).collect();
+            return Ok(Workload {
+                prompts: synthetic(&words),
+                max_tokens: traces
+                    .iter()
+                    .map(|of| max_tokens.min(of.output_tokens as usize).max(1))
+                    .collect(),
+                arrivals: traces.iter().map(|of| of.arrival_s - traces[0].arrival_s).collect(),
+                requests: traces.len(),
+                seed,
+            });
+        }
+        if args.arrivals == Process::Trace {
+            return Err(Error::usage("--arrivals trace needs the file of one: give --trace FILE"));
+        }
+        let prompts = match &args.prompts {
+            Some(path) => read(path, prompts)?,
+            None => synthetic(&vec![prompt_words; requests]),
+        };
+        let (max_tokens, arrivals) = (vec![max_tokens], Vec::new());
+        Ok(Workload { prompts, max_tokens, arrivals, requests, seed })
+    }
+
+    /// Times of the requests at `rate` (`None`: all at once); round `round` has others, but those
+    /// of a trace are the same.
+    pub(super) fn times(&self, process: Process, rate: Option<f64>, round: usize) -> Vec<f64> {
+        let mut rng = Rng::new(mix(self.seed ^ mix(round as u64)));
+        let arrivals = match (process, rate) {
+            (Process::Burst, _) | (_, None) => Arrivals::Burst,
+            (Process::Poisson, Some(rate)) => Arrivals::Poisson { rate },
+            (Process::Gamma, Some(rate)) => Arrivals::gamma_at(rate),
+            (Process::Trace, Some(rate)) => {
+                let last = self.arrivals.last().copied().unwrap_or(0.0);
+                let scale = self.requests as f64 / rate / last.max(1e-9);
+                return self.arrivals.iter().map(|at| at * scale).collect();
+            }
+        };
+        arrivals.seconds(self.requests, &mut rng)
+    }
+
+    /// Requests of a run.
+    pub(super) fn requests(&self) -> usize {
+        self.requests
     }
 
     /// Sends one short request, which must be answered.
@@ -51,7 +95,7 @@ impl Workload {
     /// Requests per second where all arrive at once: those of the middle half by the time of their
     /// ends, as the batch is not full at the beginning and at the end.
     pub(super) async fn capacity(&self, client: &Client) -> Result<f64, Error> {
-        let answers = self.send(client, Arrivals::Burst, 0).await;
+        let answers = self.send(client, vec![0.0; self.requests]).await;
         super::check(&answers)?;
         let whole = answers.iter().filter(|answer| answer.error.is_none());
         let mut ends: Vec<f64> = whole.map(|answer| answer.latency_s).collect();
@@ -63,21 +107,15 @@ impl Workload {
         }
     }
 
-    /// Sends all requests at the times of `arrivals`; round `round` has other times.
-    pub(super) async fn send(
-        &self,
-        client: &Client,
-        arrivals: Arrivals,
-        round: usize,
-    ) -> Vec<Answer> {
-        let mut rng = Rng::new(mix(self.seed ^ mix(round as u64)));
-        let times = arrivals.seconds(self.requests, &mut rng);
+    /// Sends all requests at `times`, seconds.
+    pub(super) async fn send(&self, client: &Client, times: Vec<f64>) -> Vec<Answer> {
         let bar = bar(self.requests as u64);
         let (begin, done) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
         let tasks = times.into_iter().enumerate().map(|(at, second)| {
             let (client, bar, done) = (client.clone(), bar.clone(), done.clone());
             let prompt = self.prompts[at % self.prompts.len()].clone();
-            let limits = (self.max_tokens, mix(self.seed ^ at as u64));
+            let max_tokens = self.max_tokens[at % self.max_tokens.len()];
+            let limits = (max_tokens, mix(self.seed ^ at as u64));
             let due = begin + Duration::from_secs_f64(second);
             tokio::spawn(async move {
                 sleep_until(Alarm::from_std(due)).await;
@@ -120,15 +158,19 @@ fn prompts(text: &str) -> Result<Vec<Arc<str>>, String> {
     }
 }
 
-/// Prompts of random words, so that none is found in a cache.
-fn synthetic(args: &HttpArgs) -> Vec<Arc<str>> {
-    let prompt = |at: usize| {
-        let mut rng = Rng::new(mix(args.seed) ^ mix(at as u64));
-        let word = |_| WORDS[rng.below(WORDS.len() as u64) as usize];
-        let words: Vec<&str> = (0..args.prompt_words).map(word).collect();
-        format!("Write about these words: {}", words.join(" ")).into()
-    };
-    (0..args.requests).map(prompt).collect()
+/// Reads a file by `parse`, whose error the message names with the file.
+fn read<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Error> {
+    let failed = |why: String| Error::usage(format!("{}: {why}", path.display()));
+    let text = read_json_lines(path).map_err(|error| failed(error.to_string()))?;
+    parse(&text).map_err(failed)
+}
+
+/// Prompt `at`, of random words, so that none is found in a cache.
+fn synthetic(seed: u64, at: u64, words: usize) -> Arc<str> {
+    let mut rng = Rng::new(mix(seed) ^ mix(at));
+    let word = |_| WORDS[rng.below(WORDS.len() as u64) as usize];
+    let words: Vec<&str> = (0..words).map(word).collect();
+    format!("Write about these words: {}", words.join(" ")).into()
 }
 
 #[cfg(test)]

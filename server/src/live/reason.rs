@@ -63,3 +63,153 @@ fn of_loss(decision: &Decision, frame: &LiveFrame, row: &LiveRow) -> String {
     };
     format!("{what} at step {} for request {}{gone}: {ranks}; {then}", decision.step, by.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use trail_scheduler::policies::PolicyKind;
+    use trail_scheduler::{NewRequest, RequestId, Scheduler, SchedulerConfig};
+
+    use super::*;
+
+    /// A scheduler whose steps take a second.
+    struct Toy {
+        scheduler: Scheduler,
+        decisions: HashMap<u64, Vec<Decision>>,
+        step: u64,
+        max_running: u32,
+        blocks: u32,
+    }
+
+    impl Toy {
+        fn new(policy: &str, max_running: u32, blocks: u32) -> Toy {
+            let policy: PolicyKind = policy.parse().expect("a policy");
+            let config = SchedulerConfig {
+                max_running,
+                num_blocks: blocks,
+                watermark: 0.0,
+                ..SchedulerConfig::default()
+            };
+            let scheduler = Scheduler::new(config, policy.build()).expect("valid");
+            Toy { scheduler, decisions: HashMap::new(), step: 0, max_running, blocks }
+        }
+
+        /// Submits a request that is predicted to have, and has, `tokens`.
+        fn submit(&mut self, id: u64, tokens: u32) {
+            let request = NewRequest {
+                id: RequestId(id),
+                prompt_tokens: 20,
+                max_tokens: tokens,
+                arrival_s: self.step as f64,
+                initial_prediction: Some(tokens as f32),
+                ..NewRequest::default()
+            };
+            self.scheduler.submit(request).expect("room");
+        }
+
+        fn step(&mut self) {
+            self.step += 1;
+            self.scheduler.plan(self.step, self.step as f64);
+            let plan = self.scheduler.last_plan();
+            for decision in &plan.decisions {
+                self.decisions.entry(decision.request.0).or_default().push(*decision);
+            }
+            let sampled: Vec<_> = plan.rows.iter().filter(|row| row.sample).collect();
+            let sampled: Vec<_> = sampled.into_iter().map(|row| row.idx).collect();
+            self.scheduler.advance();
+            for idx in sampled {
+                let request = self.scheduler.state(idx);
+                if request.generated == request.max_tokens {
+                    self.scheduler.finish(idx);
+                }
+            }
+        }
+
+        fn frame(&self) -> LiveFrame {
+            let mut requests: Vec<_> = self.scheduler.live_requests().collect();
+            requests.sort_by_key(|request| (request.phase != Phase::Running, request.key));
+            let running = requests.iter().filter(|of| of.phase == Phase::Running).count();
+            let row = |(at, request): (usize, &trail_scheduler::LiveRequest)| LiveRow {
+                request: *request,
+                owner: None,
+                place: (at + 1).saturating_sub(running),
+                remaining: None,
+                interval: None,
+                step_s: 1.0,
+                forecast: None,
+                decisions: Arc::new(self.decisions.get(&request.id.0).cloned().unwrap_or_default()),
+            };
+            let rows: Vec<LiveRow> = requests.iter().enumerate().map(row).collect();
+            LiveFrame {
+                places: rows.iter().enumerate().map(|(at, row)| (row.request.id.0, at)).collect(),
+                rows,
+                batch: (running, self.max_running as usize),
+                blocks: (u64::from(self.blocks), u64::from(self.blocks)),
+                ..LiveFrame::default()
+            }
+        }
+
+        fn reason(&self, id: u64) -> String {
+            let frame = self.frame();
+            frame.reason(frame.row(id).expect("it is live")).expect("it waits")
+        }
+    }
+
+    #[test]
+    fn a_preempted_request_names_the_one_that_took_its_place_with_the_ranks() {
+        let mut toy = Toy::new("trail", 1, 64);
+        toy.submit(7, 200);
+        toy.step();
+        toy.submit(8, 50);
+        toy.submit(9, 300);
+        toy.step();
+        assert_eq!(
+            toy.reason(7),
+            "preempted at step 2 for request 8: 50 tokens were predicted to be left of it, and 199 of \
+             this one; it is the next"
+        );
+        assert_eq!(toy.reason(9), "the batch is full (1 requests): 1 is ranked before it");
+    }
+
+    #[test]
+    fn one_behind_an_overdue_request_says_so() {
+        let mut toy = Toy::new("sjf", 1, 64);
+        toy.submit(0, 5);
+        toy.submit(1, 60);
+        for id in 2..400 {
+            toy.submit(id, 9);
+            (0..9).for_each(|_| toy.step());
+            let frame = toy.frame();
+            let is_overdue = |row: &&LiveRow| row.request.key.class() == Key::OVERDUE;
+            if let Some(overdue) = frame.rows.iter().find(|row| row.place > 0 && is_overdue(row)) {
+                let last = frame.rows.last().expect("some wait");
+                assert!(last.place > overdue.place, "{:?}", frame.rows);
+                let reason = toy.reason(last.request.id.0);
+                assert!(reason.contains(" of these overdue"), "{reason}");
+                return;
+            }
+        }
+        panic!("the long request is never overdue");
+    }
+
+    #[test]
+    fn one_that_finds_no_memory_says_how_much_there_is() {
+        let mut toy = Toy::new("fcfs", 4, 4);
+        toy.submit(1, 44);
+        toy.submit(2, 44);
+        toy.submit(3, 44);
+        toy.step();
+        let waits = "too few KV blocks are free (4 of 4 in use): 1 is ranked before it";
+        assert_eq!(toy.reason(3), waits.replace("1 is ranked before it", "it is the next"));
+        // The second one has begun, and loses its blocks to the first one.
+        (0..30).for_each(|_| toy.step());
+        let reason = toy.reason(2);
+        assert!(
+            reason.starts_with("evicted at step ") && reason.contains("for request 1: it was ranked"),
+            "{reason}"
+        );
+        assert_eq!(toy.reason(3), waits);
+    }
+}
