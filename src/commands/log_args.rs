@@ -8,7 +8,7 @@ use trail_cli::{LogFormat, LogLevel, LogSettings};
 pub struct LogArgs {
     /// Form of the lines on stderr: text, or json with time, level, message and fields [default:
     /// text]
-    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(long, hide = true, value_name = "FORMAT", hide_possible_values = true)]
     log_format: Option<LogFormat>,
     /// Least severity of the lines on stderr: error, warning or info [default: info]
     #[arg(long, hide = true, value_name = "LEVEL", hide_possible_values = true)]
