@@ -148,7 +148,9 @@ pub fn run(
     draw_http: impl FnOnce(&Value) -> Result<String, Error>,
 ) -> Result<(), Error> {
     let plot = match &args.part {
-        Command::Http(HttpArgs { plot: Some(path), .. }) => Some(OutputFile::claim(path.clone(), false)?),
+        Command::Http(HttpArgs { plot: Some(path), .. }) => {
+            Some(OutputFile::claim(path.clone(), false)?)
+        }
         _ => None,
     };
     let (BenchReport { json: object, text }, failure) = args.part.measure(model, engine)?;

@@ -64,12 +64,19 @@ mod tests {
     #[test]
     fn points_are_means_of_the_rounds_by_rate() {
         let run = |policy: &str, rate: f64, mean: f64| json!({ "policy": policy, "rate": rate, "latency_s": { "mean": mean } });
-        let runs = [run("fcfs", 2.0, 4.0), run("fcfs", 1.0, 1.0), run("trail", 1.0, 0.5), run("fcfs", 2.0, 6.0)];
+        let runs = [
+            run("fcfs", 2.0, 4.0),
+            run("fcfs", 1.0, 1.0),
+            run("trail", 1.0, 0.5),
+            run("fcfs", 2.0, 6.0),
+        ];
         let curves = curves(&runs, "rate", "/latency_s/mean");
         let shown: Vec<_> = curves.iter().map(|of| (&*of.name, of.points.clone())).collect();
         assert_eq!(shown, [("fcfs", vec![(1.0, 1.0), (2.0, 5.0)]), ("trail", vec![(1.0, 0.5)])]);
         let report = json!({ "runs": runs, "requests": 3, "model": "demo" });
         let picture = draw(&report).expect("a picture");
-        assert!(picture.contains("3 requests to demo over HTTP") && picture.contains("mean latency"));
+        assert!(
+            picture.contains("3 requests to demo over HTTP") && picture.contains("mean latency")
+        );
     }
 }

@@ -28,8 +28,7 @@ fn load_over_http_is_measured_and_policies_are_compared() {
     let picture = std::env::temp_dir().join(format!("trail-http-{}.svg", std::process::id()));
     let _ = std::fs::remove_file(&picture);
     let plot = picture.to_str().expect("UTF-8");
-    let shares =
-        ["--requests", "10", "--max-tokens", "6", "--rate-share", "0.5,1", "--plot", plot];
+    let shares = ["--requests", "10", "--max-tokens", "6", "--rate-share", "0.5,1", "--plot", plot];
     let output = trail_rt(&[&["bench", "http", "--url", &url][..], &shares].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("capacity "), "{text}");

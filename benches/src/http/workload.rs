@@ -13,8 +13,8 @@ use trail_scheduler::rng::{Rng, mix};
 use trail_simulator::Trace;
 use trail_simulator::arrivals::Arrivals;
 
-use super::{HttpArgs, Process};
 use super::client::{Answer, Client};
+use super::{HttpArgs, Process};
 
 /// Words of synthetic prompts.
 const WORDS: [&str; 16] = [
