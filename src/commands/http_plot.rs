@@ -63,7 +63,10 @@ mod tests {
 
     #[test]
     fn points_are_means_of_the_rounds_by_rate() {
-        let run = |policy: &str, rate: f64, mean: f64| json!({ "policy": policy, "rate": rate, "latency_s": { "mean": mean } });
+        let run = |policy: &str, rate: f64, mean: f64| {
+            let latency = json!({ "mean": mean });
+            json!({ "policy": policy, "rate": rate, "latency_s": latency })
+        };
         let runs = [
             run("fcfs", 2.0, 4.0),
             run("fcfs", 1.0, 1.0),
