@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use trail_platform::printable::is_active;
 use trail_platform::printable_line;
 
 /// Severity of a line.
@@ -117,7 +118,15 @@ fn object(level: LogLevel, message: &str, fields: Map<String, Value>) -> String 
     if let Some(object) = object.as_object_mut() {
         object.extend(fields);
     }
-    object.to_string()
+    // JSON escapes control characters below U+0020 alone; others act on terminals, too.
+    let mut line = String::new();
+    for c in object.to_string().chars() {
+        match is_active(c) {
+            true => line += &format!("\\u{:04x}", u32::from(c)),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 #[cfg(test)]
@@ -140,6 +149,10 @@ mod tests {
             object["time"].as_str().and_then(|time| time.parse().ok()).expect("a time");
         assert!(time <= jiff::Timestamp::now() && !line.contains('\n'));
         assert_eq!(json.line("a line"), None);
+        let line = json.line("warning: a\u{9b}\u{202e}\u{2028}b").expect("a line");
+        assert!(line.contains(r"a\u009b\u202e\u2028b"), "{line}");
+        let object: Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(object["message"], "a\u{9b}\u{202e}\u{2028}b");
     }
 
     #[test]

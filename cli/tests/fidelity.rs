@@ -97,6 +97,7 @@ fn simulate(
             prompt_tokens: job.request.prompt.len() as u32,
             output_tokens: outcome.tokens.len() as u32,
             max_tokens: job.request.max_tokens,
+            priority: job.request.priority,
             r: predictor.predict(&Prompt::new(&job.request.prompt)).map(|of| of.mean()),
             refined: Refined::Recorded(outcome.predictions.iter().map(|p| p.1).collect()),
             block_hashes: hashes(&job.request.prompt),

@@ -21,7 +21,8 @@ impl Delivery {
             self.first_ns = at_ns;
         } else {
             self.longest_gap_ns = self.longest_gap_ns.max(at_ns.saturating_sub(self.last_ns));
-            let (read, since_s) = (self.tokens as f64, (at_ns - self.first_ns) as f64 * 1e-9);
+            let (read, since_s) =
+                (self.tokens as f64, at_ns.saturating_sub(self.first_ns) as f64 * 1e-9);
             self.smooth_s = self.smooth_s.max(since_s / read);
             self.behind_s = self.behind_s.max(since_s - read / READING_SPEED);
         }

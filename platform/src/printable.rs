@@ -28,7 +28,7 @@ fn escape_if(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// Returns true for C0, DEL and C1, line and paragraph separators, and bidirectional controls.
-fn is_active(c: char) -> bool {
+pub fn is_active(c: char) -> bool {
     let separates_or_directs = matches!(
         c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

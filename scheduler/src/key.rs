@@ -34,11 +34,11 @@ impl Key {
     /// Class of all other requests: ranked by value.
     pub const OPEN: u8 = 4;
 
-    /// The key of (`class`, `value`, `seq`).
+    /// The key of (`class`, `value`, `seq`); classes are 0 to 7.
     pub fn new(class: u8, value: f64, seq: u64) -> Key {
         debug_assert!(seq >> SEQ_BITS == 0, "2^53 arrivals take longer than any run");
         debug_assert!(class < 8, "a class has three bits");
-        let key = Key(u128::from(class) << CLASS_BIT
+        let key = Key(u128::from(class.min(7)) << CLASS_BIT
             | u128::from(monotone_bits(value)) << SEQ_BITS
             | u128::from(seq));
         key.with_priority(0)

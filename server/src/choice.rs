@@ -150,11 +150,13 @@ impl Choice {
         let scores = PromptScores::new(model.tokenizer.clone(), ids.to_vec());
         let (submitted, priority) = (Instant::now(), request.priority);
         let handle = model.engine.submit(request).map_err(Refused::ByEngine)?;
-        let tokens = (size.prompt_tokens as u32, size.max_tokens);
+        let (prompt_tokens, max_tokens) = (size.prompt_tokens as u32, size.max_tokens);
         let predicted = handle.initial_prediction();
+        let tokens = (prompt_tokens, max_tokens);
         let estimate = estimate(model, &limits, tokens, predicted, priority)?;
         let watch = model.entry().metrics.watch(access.clone(), size, submitted);
-        let live = model.live.enter(&handle, Owner::new(access, index), tokens, estimate);
+        let sizes = (prompt_tokens, max_tokens, priority);
+        let live = model.live.enter(&handle, Owner::new(access, index), sizes, estimate);
         let mut choice = Choice {
             index,
             is_first,

@@ -145,32 +145,32 @@ impl ModelEntry {
         self.state.borrow().shown()
     }
 
-    /// The model, if it is loaded. This is no use of it.
-    pub(crate) fn loaded(&self) -> Option<Arc<ServedModel>> {
+    /// A figure of the model, if it is loaded. This is no use of it, and keeps it no longer.
+    pub(crate) fn of_loaded<T>(&self, of: impl FnOnce(&ServedModel) -> T) -> Option<T> {
         match &*self.state.borrow() {
-            State::Loaded(model) => Some(model.clone()),
+            State::Loaded(model) => Some(of(model)),
             _ => None,
         }
     }
 
     /// The last frame of the model's live answers; `None` for one that is not loaded.
     pub(crate) fn live_frame(&self) -> Option<Arc<LiveFrame>> {
-        self.loaded().map(|model| model.live.frame())
+        self.of_loaded(|model| model.live.frame())
     }
 
     /// Comparison of the model's traffic with other policies.
     pub(crate) fn what_if(&self) -> Option<Arc<WhatIf>> {
-        self.loaded().map(|model| model.live.what_if().clone())
+        self.of_loaded(|model| model.live.what_if().clone())
     }
 
     /// Settings of the model's engine that the page shows.
     pub(crate) fn live_settings(&self) -> LiveSettings {
-        let of = |model: Arc<ServedModel>| LiveSettings {
+        let of = |model: &ServedModel| LiveSettings {
             policy: policy::described(model.engine.policy()),
             device: model.engine.device().to_owned(),
             step_limit_ms: model.engine.max_gap().map(|gap| gap.as_secs_f64() * 1e3),
         };
-        self.loaded().map(of).unwrap_or_default()
+        self.of_loaded(of).unwrap_or_default()
     }
 
     /// Counters of the model's engines, past ones included.

@@ -264,8 +264,11 @@ impl Options {
     /// The priority, where `key` may have it.
     fn priority(&self, key: Option<&ApiKey>) -> Result<i32, ApiError> {
         // In range by construction.
-        let priority = self.priority.map_or(0, |of| i64::from(of) as i32);
-        match key.and_then(|key| key.least_priority).filter(|least| priority < *least) {
+        let least = key.and_then(|key| key.least_priority);
+        // A client that asks for none has the nearest to 0 that it may have.
+        let Some(priority) = self.priority else { return Ok(least.unwrap_or(0).max(0)) };
+        let priority = i64::from(priority) as i32;
+        match least.filter(|least| priority < *least) {
             Some(least) => {
                 let message =
                     format!("requests of this API key have a 'priority' of {least} or more");

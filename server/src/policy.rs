@@ -125,14 +125,15 @@ pub(crate) fn described(mut policy: PolicyKind) -> String {
     }
 }
 
-/// The model of that name, the first without one, which is not loaded for this.
-fn loaded(state: &ServerState, name: Option<&str>) -> Result<(String, Arc<ServedModel>), ApiError> {
+/// Asks the model of that name, the first without one, which is not loaded for this.
+fn of_loaded<T>(
+    state: &ServerState,
+    name: Option<&str>,
+    of: impl FnOnce(&str, &ServedModel) -> T,
+) -> Result<T, ApiError> {
     let entry = state.models.find(name.or(Some(state.models.first().name())))?;
-    let name = entry.name().to_owned();
-    match entry.loaded() {
-        Some(model) => Ok((name, model)),
-        None => Err(ApiError::unloaded(&name)),
-    }
+    let name = entry.name();
+    entry.of_loaded(|model| of(name, model)).ok_or_else(|| ApiError::unloaded(name))
 }
 
 /// Returns the policy.
@@ -141,8 +142,8 @@ pub(crate) async fn show(
     Extension(access): Extension<Arc<Access>>,
     Query(which): Query<Which>,
 ) -> Result<Json<ServedPolicy>, ApiError> {
-    let model = loaded(&state, which.model.as_deref())?.1;
-    Ok(Json(ServedPolicy::of(&model, &access)))
+    let of = |_: &str, model: &ServedModel| ServedPolicy::of(model, &access);
+    of_loaded(&state, which.model.as_deref(), of).map(Json)
 }
 
 /// Changes the policy from the next step on. Answers do not depend on it.
@@ -153,11 +154,13 @@ pub(crate) async fn change(
 ) -> Result<Json<ServedPolicy>, ApiError> {
     access.check_admin("the policy")?;
     let (change, _) = admitted.read(|body: &Body| body.read::<Change>()).await?;
-    let (name, model) = loaded(&state, change.model.as_deref())?;
-    let policy = change.policy()?;
-    let set = model.engine.set_policy(policy);
-    set.map_err(|why| ApiError::invalid_field("policy", why))?;
-    let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
-    notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
-    Ok(Json(ServedPolicy::of(&model, &access)))
+    let set = |name: &str, model: &ServedModel| {
+        let policy = change.policy()?;
+        let set = model.engine.set_policy(policy);
+        set.map_err(|why| ApiError::invalid_field("policy", why))?;
+        let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
+        notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
+        Ok(Json(ServedPolicy::of(model, &access)))
+    };
+    of_loaded(&state, change.model.as_deref(), set)?
 }

@@ -19,6 +19,8 @@ pub struct Job {
     pub output_tokens: u32,
     /// Largest number of output tokens that the policies know of.
     pub max_tokens: u32,
+    /// The caller's priority: lower goes first.
+    pub priority: i32,
     /// r: output tokens expected by a prompt-only predictor.
     pub r: Option<f32>,
     /// Predictions of the remaining tokens, one per output token.
@@ -54,6 +56,7 @@ impl Job {
             // As in the engine: an answer is cut at max_tokens, whatever the predictor expects.
             initial_prediction: self.r.map(|tokens| tokens.clamp(1.0, max)),
             true_length: Some(self.output_tokens),
+            priority: self.priority,
             ..NewRequest::default()
         }
     }

@@ -163,6 +163,7 @@ impl Trace {
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.output_tokens,
             max_tokens: max_tokens.max(self.output_tokens),
+            priority: 0,
             r: self.r,
             refined: self.refined(),
             block_hashes: self.hashes(),

@@ -35,6 +35,7 @@ impl Workload {
                 prompt_tokens: prompt.tokens(&mut rng),
                 output_tokens: output.tokens(&mut rng),
                 max_tokens,
+                priority: 0,
                 r: None,
                 refined: Refined::None,
                 block_hashes: [].into(),

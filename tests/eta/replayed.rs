@@ -47,6 +47,8 @@ pub(crate) struct Sizes {
     /// Seconds after its arrival in which a request is to end: it is refused if that has less than
     /// 90 %, and given up later; infinite for no limit.
     pub(crate) deadline_s: f64,
+    /// Number of priorities that requests have in turn, from -1.
+    pub(crate) priorities: usize,
 }
 
 /// A run: the times of each request, and the estimates given meanwhile.
@@ -134,11 +136,12 @@ impl Replay<'_> {
             arrival_s,
             initial_prediction: initial,
             true_length: Some(length),
+            priority: self.priority(at),
             ..NewRequest::default()
         };
         let arrivals = self.forecaster.arrivals(&self.queue);
         let max_tokens = request.max_tokens;
-        let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial, 0);
+        let estimate = arrivals.estimate(prompt_tokens, max_tokens, initial, request.priority);
         if self.scheduler.live() > self.sizes.config.max_running as usize {
             self.run.next_ends.push((arrival_s, arrivals.next_end_s()));
         }
@@ -151,6 +154,13 @@ impl Replay<'_> {
         self.at.insert(idx, at);
         self.forecaster.arrived(at as u64, arrival_s, estimate.as_ref());
         self.run.on_arrival[at] = estimate.map(|estimate| (arrival_s, estimate));
+    }
+
+    fn priority(&self, at: usize) -> i32 {
+        match self.sizes.priorities {
+            1 => 0,
+            count => (at % count) as i32 - 1,
+        }
     }
 
     /// Ends all live requests without an answer, once.
@@ -213,7 +223,8 @@ impl Replay<'_> {
             self.at.remove(&idx);
             self.run.times[at].last_s = self.now_s();
             let Recorded { prompt_tokens, length, initial, .. } = self.requests[at];
-            let answer = Answer { prompt_tokens, length, predicted: initial };
+            let priority = self.priority(at);
+            let answer = Answer { prompt_tokens, length, predicted: initial, priority };
             self.forecaster.ended(at as u64, self.now_s(), Some(answer));
         }
     }

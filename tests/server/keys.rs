@@ -124,7 +124,8 @@ fn a_file_of_keys_is_read_again_on_sighup() {
 #[test]
 fn a_key_goes_before_others_only_if_its_file_allows_it() {
     let text = "[[keys]]\nname = \"a\"\nkey = \"sk-a\"\n\
-                [[keys]]\nname = \"b\"\nkey = \"sk-b\"\nleast_priority = -3\n";
+                [[keys]]\nname = \"b\"\nkey = \"sk-b\"\nleast_priority = -3\n\
+                [[keys]]\nname = \"c\"\nkey = \"sk-c\"\nleast_priority = 5\n";
     let file = KeyFile::new("priorities", text);
     let server = Server::start_in(&["--api-keys", file.path()], &[("TRAIL_API_KEY", "sk-own")]);
     let ask = |key: &str, priority: i32| {
@@ -132,6 +133,9 @@ fn a_key_goes_before_others_only_if_its_file_allows_it() {
         complete(&server, key, &body.to_string()).status
     };
     assert_eq!([ask("sk-a", 0), ask("sk-a", 9), ask("sk-a", -1)], [200, 200, 400]);
+    assert_eq!([ask("sk-c", 5), ask("sk-c", 0)], [200, 400]);
+    let plain = complete(&server, "sk-c", &short());
+    assert_eq!(plain.status, 200, "a client that knows no priority has the key's: {}", plain.body);
     assert_eq!([ask("sk-b", -3), ask("sk-b", -4), ask("sk-own", -127)], [200, 400, 200]);
 }
 

@@ -141,6 +141,22 @@ fn dashboards_and_alerts_ask_for_metrics_that_exist() {
             assert!(text.contains(&format!("# TYPE {name} ")), "{file}: there is no {name}");
             count += 1;
         }
+        // Labels but those of Prometheus: `name=` within braces, and of `by (name)`.
+        let in_braces = queries.split(['{', ',', ' ']).filter_map(|part| part.split_once('='));
+        let in_braces = in_braces.map(|(name, _)| name.trim_end_matches('!'));
+        let by = queries
+            .split(" by (")
+            .skip(1)
+            .flat_map(|part| part.split(')').next().unwrap_or_default().split(',').map(str::trim));
+        let is_label = |name: &&str| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        };
+        let known = ["job", "instance", "le"];
+        for label in in_braces.chain(by).filter(is_label).filter(|name| !known.contains(name)) {
+            let used =
+                ["{", ","].iter().any(|before| text.contains(&format!("{before}{label}=\"")));
+            assert!(used, "{file}: no metric has the label {label}");
+        }
         assert!(count > 9, "{file}: {count} names");
     }
 }

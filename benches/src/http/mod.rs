@@ -111,6 +111,9 @@ pub fn run(args: &HttpArgs) -> Result<BenchReport, Error> {
 }
 
 async fn measure(args: &HttpArgs) -> Result<BenchReport, Error> {
+    if args.plot.is_some() && args.arrivals == Process::Burst {
+        return Err(Error::usage("--plot draws over rates, and a burst has none: leave it out"));
+    }
     let timeout = Duration::from_secs_f64(args.timeout);
     // As for `serve`.
     let key = args.api_key.clone().or_else(|| std::env::var("TRAIL_API_KEY").ok());

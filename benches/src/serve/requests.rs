@@ -44,6 +44,7 @@ fn drawn(args: &ServeArgs, id: u64, rng: &mut Rng) -> Predicted {
         prompt_tokens: Lengths::Uniform { min: mean / 2, max: mean + mean / 2 }.tokens(rng),
         output_tokens: Lengths::AlpacaLike { cap }.tokens(rng),
         max_tokens: cap,
+        priority: 0,
         r: None,
         refined: Refined::None,
         block_hashes: [].into(),

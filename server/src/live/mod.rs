@@ -98,7 +98,7 @@ impl LiveModel {
         &self,
         handle: &RequestHandle,
         owner: Owner,
-        (prompt_tokens, max_tokens): (u32, u32),
+        (prompt_tokens, max_tokens, priority): (u32, u32, i32),
         estimate: Option<ArrivalForecast>,
     ) -> LiveAnswer {
         let (id, predicted) = (handle.id(), handle.initial_prediction());
@@ -115,6 +115,7 @@ impl LiveModel {
             arrival_s: at_s,
             prompt_tokens,
             max_tokens,
+            priority,
             predicted,
             estimate,
             predictions: Vec::new(),
@@ -142,6 +143,7 @@ pub(crate) struct LiveAnswer {
     arrival_s: f64,
     prompt_tokens: u32,
     max_tokens: u32,
+    priority: i32,
     predicted: Option<f32>,
     /// Made on arrival.
     estimate: Option<ArrivalForecast>,
@@ -175,7 +177,7 @@ impl LiveAnswer {
 
     /// Records the end of a whole answer of `tokens`.
     pub(crate) fn end(&mut self, tokens: u32) {
-        let LiveAnswer { prompt_tokens, predicted, max_tokens, .. } = *self;
+        let LiveAnswer { prompt_tokens, predicted, max_tokens, priority, .. } = *self;
         let predictions = std::mem::take(&mut self.predictions);
         let job = Job {
             id: self.id,
@@ -183,6 +185,7 @@ impl LiveAnswer {
             prompt_tokens,
             output_tokens: tokens.max(1),
             max_tokens: max_tokens.max(tokens),
+            priority,
             r: predicted,
             refined: match predictions.is_empty() {
                 true => Refined::None,
@@ -190,7 +193,7 @@ impl LiveAnswer {
             },
             block_hashes: [].into(),
         };
-        let answer = Answer { prompt_tokens, length: tokens, predicted };
+        let answer = Answer { prompt_tokens, length: tokens, predicted, priority };
         let latency_s = self.clock.now_s() - self.arrival_s;
         self.finish(Some(answer), Some(Box::new(Answered { job, latency_s })));
     }

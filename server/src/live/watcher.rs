@@ -57,6 +57,8 @@ pub(super) struct Watcher {
     what_if: Arc<WhatIf>,
     compared: Compared,
     number: u64,
+    /// True once [`LiveEvent::Stop`] came.
+    stopped: bool,
 }
 
 /// Fixed settings of an engine whose traffic is compared.
@@ -113,6 +115,7 @@ impl Watcher {
                     .collect(),
             },
             number: 0,
+            stopped: false,
         }
     }
 
@@ -120,13 +123,13 @@ impl Watcher {
     pub(super) fn run(mut self) {
         self.publish_idle();
         let mut next = Instant::now();
-        loop {
+        while !self.stopped {
             let wait = match self.known.is_empty() {
                 true => IDLE_PERIOD,
                 false => next.saturating_duration_since(Instant::now()),
             };
             match self.inbox.recv_timeout(wait) {
-                Ok(LiveEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return,
                 Ok(event) => self.hear(event),
                 Err(RecvTimeoutError::Timeout) if !self.known.is_empty() => {
                     self.look();
@@ -153,7 +156,7 @@ impl Watcher {
                 self.forecasts.remove(&id);
                 self.forecaster.ended(id, at_s, answer);
             }
-            LiveEvent::Stop => {}
+            LiveEvent::Stop => self.stopped = true,
         }
     }
 
@@ -165,10 +168,11 @@ impl Watcher {
             if Instant::now() >= deadline {
                 return;
             }
-            match self.inbox.recv_timeout(POLL) {
-                Ok(LiveEvent::Stop) => return,
-                Ok(event) => self.hear(event),
-                Err(_) => {}
+            if let Ok(event) = self.inbox.recv_timeout(POLL) {
+                self.hear(event);
+            }
+            if self.stopped {
+                return;
             }
         }
         let mut decisions = std::mem::take(&mut self.snapshot.decisions);
@@ -211,7 +215,7 @@ impl Watcher {
     fn compare(&mut self) {
         let LiveSnapshot { now_s, pace, policy, .. } = self.snapshot;
         let Compared { config, max_gap, others } = &self.compared;
-        self.traffic.keep(now_s, policy);
+        self.traffic.keep(now_s, policy, &self.what_if);
         self.traffic.compare(&self.what_if, || what_if::Engine {
             config: *config,
             max_gap: *max_gap,
@@ -276,7 +280,11 @@ impl Watcher {
     fn publish_idle(&mut self) {
         self.queue.requests.clear();
         self.queue.now_s = self.clock.now_s();
-        self.forecaster.estimate(&self.queue);
+        let begin = Instant::now();
+        if begin >= self.next_estimate {
+            self.forecaster.estimate(&self.queue);
+            self.next_estimate = begin + ESTIMATE_SHARE * begin.elapsed();
+        }
         let arrivals = Arc::new(self.forecaster.arrivals(&self.queue));
         self.publish(self.queue.now_s, Vec::new(), arrivals);
     }

@@ -49,6 +49,9 @@ struct State {
     is_running: bool,
 }
 
+/// The text of no comparison.
+const NONE: &str = r#"{"window_s":0,"requests":0,"served":"","policies":[]}"#;
+
 /// A comparison as the page reads it.
 #[derive(Serialize)]
 struct Comparison {
@@ -78,6 +81,18 @@ pub(super) struct Engine {
     pub(super) pace: StepPace,
 }
 
+impl State {
+    /// Sets the last comparison; without one viewers hear that there is none.
+    fn set(&mut self, text: Option<String>) {
+        let text: Arc<str> = text.map_or_else(|| NONE.into(), Arc::from);
+        let is_same = self.last.as_ref().is_some_and(|(_, last)| *last == text);
+        if !is_same {
+            let number = self.last.as_ref().map_or(0, |(number, _)| number + 1);
+            self.last = Some((number, text));
+        }
+    }
+}
+
 impl WhatIf {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,10 +119,12 @@ impl WhatIf {
         let mut state = self.lock();
         state.is_running = false;
         state.next = Some(Instant::now() + (PAUSE_SHARE * elapsed).max(LEAST_PAUSE));
-        if let Some(text) = text {
-            let number = state.last.as_ref().map_or(0, |(number, _)| number + 1);
-            state.last = Some((number, text.into()));
-        }
+        state.set(text);
+    }
+
+    /// Forgets the last comparison.
+    fn forget(&self) {
+        self.lock().set(None);
     }
 }
 
@@ -134,9 +151,10 @@ impl Traffic {
     }
 
     /// Forgets what another policy than `served` has served, and what is old.
-    pub(super) fn keep(&mut self, now_s: f64, served: PolicyKind) {
+    pub(super) fn keep(&mut self, now_s: f64, served: PolicyKind, compared: &WhatIf) {
         if self.served.replace(served).is_some_and(|of| of != served) {
             self.answers.clear();
+            compared.forget();
         }
         let oldest_ns = ((now_s - WINDOW.as_secs_f64()).max(0.0) * 1e9) as u64;
         self.answers.retain(|of| of.job.arrival_ns >= oldest_ns);
@@ -248,6 +266,7 @@ mod tests {
                     prompt_tokens: 8,
                     output_tokens,
                     max_tokens: 400,
+                    priority: 0,
                     r: Some(output_tokens as f32),
                     refined: Refined::None,
                     block_hashes: [].into(),
@@ -266,7 +285,7 @@ mod tests {
         let sjf = "sjf".parse().expect("a policy");
         let latency_s = simulate(&jobs, &engine(), sjf, 1.7).expect("a run").mean_s;
         let mut traffic = Traffic::default();
-        traffic.keep(1.0, sjf);
+        traffic.keep(1.0, sjf, &what_if);
         jobs.into_iter().for_each(|job| traffic.push(Answered { job, latency_s }));
         traffic.compare(&what_if, || panic!("no viewer looks"));
         assert!(what_if.ask().is_none());
@@ -284,10 +303,11 @@ mod tests {
             [0, 1].map(|at| shown["policies"][at]["mean_s"].as_f64().expect("a number"));
         assert!((sjf_s / latency_s).ln().abs() < SCALE_ERROR && sjf_s < 0.7 * fcfs_s, "{text}");
         assert_eq!((&shown["served"], &shown["requests"]), (&"sjf".into(), &40.into()));
-        traffic.keep(2.0, sjf);
+        traffic.keep(2.0, sjf, &what_if);
         assert_eq!(traffic.answers.len(), 40);
-        traffic.keep(2.0, PolicyKind::Fcfs);
+        traffic.keep(2.0, PolicyKind::Fcfs, &what_if);
         assert_eq!(traffic.answers.len(), 0, "served by another policy");
+        assert_eq!(what_if.ask().expect("an event").1.as_ref(), NONE);
     }
 
     #[test]
@@ -305,6 +325,7 @@ mod tests {
             prompt_tokens: 8,
             output_tokens: 10,
             max_tokens: 10,
+            priority: 0,
             r: None,
             refined: Refined::None,
             block_hashes: [].into(),

@@ -4,7 +4,7 @@
 //! request ranked before it, or when the next place comes free.
 
 use trail_scheduler::policies::UNKNOWN_LENGTH_TOKENS;
-use trail_scheduler::{LiveRequest, Phase, StepPace};
+use trail_scheduler::{Key, LiveRequest, Phase, StepPace};
 
 use super::calibration::Interval;
 use super::class::{Class, Corrections, Stage, Token};
@@ -53,7 +53,9 @@ impl ArrivalForecaster {
         let step_s = queue.pace.step_s(rows.max(1));
         let rank = |request: &LiveRequest| {
             let of_class = match request.key.class() {
-                trail_scheduler::Key::OPEN => request.remaining.map_or(UNKNOWN, f64::from),
+                // Before all priorities.
+                ..Key::EXPRESS => return f64::NEG_INFINITY,
+                Key::OPEN => request.remaining.map_or(UNKNOWN, f64::from),
                 _ => -OVERDUE,
             };
             PRIORITY * f64::from(request.priority) + of_class

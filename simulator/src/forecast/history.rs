@@ -24,6 +24,8 @@ pub struct Answer {
     pub length: u32,
     /// Output tokens expected on its arrival.
     pub predicted: Option<f32>,
+    /// Its priority: lower goes first.
+    pub priority: i32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -156,7 +158,7 @@ mod tests {
         assert!((unknown - UNKNOWN_TOKENS).abs() < 8.0, "{unknown}");
         for (length, predicted) in [(100, 50.0), (25, 50.0)] {
             let predicted = Some(predicted);
-            history.answered(Answer { prompt_tokens: 9, length, predicted });
+            history.answered(Answer { prompt_tokens: 9, length, predicted, priority: 0 });
         }
         let relative = mean(&history, Some(20.0), 0.0, &mut rng);
         assert!((relative - 25.0).abs() < 1.0, "40 or 10: {relative}");

@@ -24,7 +24,7 @@ const PREEMPTABLE: f64 = 0.8;
 
 /// Added to the rank of a request that precedes the overdue, and of one that keeps its place.
 const EXPRESS: f64 = -1e9;
-const PINNED: f64 = -2e9;
+const PINNED: f64 = -1e13;
 
 /// Added to the rank for each priority.
 pub(super) const PRIORITY: f64 = 1e10;
@@ -134,17 +134,19 @@ impl<'a> Sample<'a> {
         let preemptable = PREEMPTABLE * first - f64::from(request.generated);
         // A burn-in protects for a few tokens only.
         let burns_in = request.phase == Phase::Running && preemptable > 0.0;
+        let priority = PRIORITY * f64::from(request.priority);
         let rank = match (self.queue.order, class) {
-            (QueueOrder::Arrival, _) => at as f64,
             (_, ..Key::EXPRESS) if !burns_in => PINNED + at as f64,
-            (_, Key::EXPRESS) => PRIORITY * f64::from(request.priority) + EXPRESS + expected,
-            _ => PRIORITY * f64::from(request.priority) + expected,
+            (QueueOrder::Arrival, _) => priority + at as f64,
+            (_, Key::EXPRESS) => priority + EXPRESS + expected,
+            _ => priority + expected,
         };
         let is_express = class == Key::EXPRESS && expected >= self.express;
         let trial = self.trial - f64::from(request.generated);
         Task {
             left,
             rank,
+            priority,
             prefill: f64::from(request.uncomputed() - 1),
             kv: known + 0.5 * left,
             arrival_s: request.arrival_s - self.queue.now_s,
@@ -236,11 +238,13 @@ impl<'a> Sample<'a> {
             self.waiting.pop();
         }
         let first = self.waiting.peek().map(|&Reverse((_, at))| at);
+        let priority = first.map_or(0.0, |at| self.tasks[at].priority);
         let overdue = self.by_arrival.front().copied().filter(|&at| {
             let task = &self.tasks[at];
-            task.is_overdue || self.now_s - task.arrival_s > self.overdue_s
+            let is_late = task.is_overdue || self.now_s - task.arrival_s > self.overdue_s;
+            is_late && task.priority <= priority
         });
-        let is_before = |&at: &usize| self.tasks[at].rank < 0.5 * EXPRESS;
+        let is_before = |&at: &usize| self.tasks[at].rank - priority < 0.5 * EXPRESS;
         let before = first.filter(|_| self.overdue_s.is_finite()).filter(is_before);
         before.or(overdue).or(first)
     }
@@ -281,7 +285,7 @@ impl<'a> Sample<'a> {
         let task = &mut self.tasks[at];
         if task.left > 1e-6 {
             task.trial = 0.0;
-            task.rank = task.left * (BELIEF * self.rng.normal()).exp();
+            task.rank = task.priority + task.left * (BELIEF * self.rng.normal()).exp();
             self.wait(at);
             return false;
         }
@@ -306,18 +310,20 @@ impl<'a> Sample<'a> {
         let length = self.length_scale * f64::from(like.length);
         let predicted = like.predicted.map_or(length, f64::from);
         let at = self.tasks.len();
+        let priority = PRIORITY * f64::from(like.priority);
         let rank = match self.queue.order {
-            QueueOrder::Arrival => at as f64,
+            QueueOrder::Arrival => priority + at as f64,
             QueueOrder::Length { .. } if predicted < self.express || self.trial > 0.0 => {
-                EXPRESS + predicted
+                priority + EXPRESS + predicted
             }
-            QueueOrder::Length { .. } => predicted,
+            QueueOrder::Length { .. } => priority + predicted,
         };
         self.backlog += length;
         let prefill = f64::from(like.prompt_tokens);
         self.tasks.push(Task {
             left: length,
             rank,
+            priority,
             prefill,
             kv: prefill + 0.5 * length,
             arrival_s: self.now_s,

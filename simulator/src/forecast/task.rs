@@ -30,8 +30,10 @@ impl PartialOrd for Ordered {
 pub(super) struct Task {
     /// True output tokens left.
     pub(super) left: f64,
-    /// Place in the order: lower first.
+    /// Place in the order: lower first. Begins with `priority`.
     pub(super) rank: f64,
+    /// Its priority, as a part of the rank.
+    pub(super) priority: f64,
     /// Tokens to compute before the next one.
     pub(super) prefill: f64,
     /// KV tokens that it needs.

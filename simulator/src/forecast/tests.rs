@@ -42,7 +42,7 @@ fn queue(policy: &str, max_running: u32, lengths: &[f32]) -> Queue {
 fn forecaster() -> Forecaster {
     let mut forecaster = Forecaster::new(1);
     for id in 0..20 {
-        let answer = Answer { prompt_tokens: 10, length: 50, predicted: Some(50.0) };
+        let answer = Answer { prompt_tokens: 10, length: 50, predicted: Some(50.0), priority: 0 };
         forecaster.ended(id, 0.0, Some(answer));
     }
     forecaster

@@ -262,13 +262,15 @@ impl Life {
     }
 
     fn job(&self) -> Job {
-        let NewRequest { id, prompt_tokens, max_tokens, initial_prediction, .. } = self.request;
+        let NewRequest { id, prompt_tokens, max_tokens, initial_prediction, priority, .. } =
+            self.request;
         Job {
             id: id.0,
             arrival_ns: self.arrival_ns(),
             prompt_tokens,
             output_tokens: self.tokens,
             max_tokens,
+            priority,
             r: initial_prediction,
             refined: self.refined(),
             block_hashes: self.block_hashes.as_slice().into(),

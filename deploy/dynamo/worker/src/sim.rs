@@ -119,6 +119,7 @@ impl SimEngine {
             output_tokens,
             // The policies see the context as the limit, as the length is the simulation's secret.
             max_tokens: self.context() - prompt_tokens,
+            priority: 0,
             r: None,
             refined: Refined::None,
             block_hashes: [].into(),

@@ -142,6 +142,7 @@ fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u3
         prompt_tokens: answer.prompt_tokens.max(1),
         output_tokens: answer.tokens,
         max_tokens: max_tokens.max(answer.tokens),
+        priority: 0,
         r: remaining.first().copied(),
         refined: Refined::Recorded(remaining.into()),
         block_hashes: [].into(),

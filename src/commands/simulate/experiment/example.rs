@@ -15,6 +15,7 @@ pub fn scenario(policy: PolicyKind, lengths: &[u32]) -> Scenario {
         prompt_tokens: 1,
         output_tokens,
         max_tokens: longest,
+        priority: 0,
         r: Some(output_tokens as f32),
         refined: Refined::None,
         block_hashes: [].into(),
