@@ -73,9 +73,7 @@ class Page {
     }
   }
 
-  onFrame(sent) {
-    const frame = { ...sent, requests: batchFirst(sent.requests) };
-    if (this.isIdle(sent)) Object.assign(frame, { step_ms: null, tokens_per_s: 0 });
+  onFrame(frame) {
     const wasLoaded = this.frame === null ? null : Boolean(this.frame.policy);
     this.frame = frame;
     if (wasLoaded !== null && wasLoaded !== Boolean(frame.policy)) this.readModels();
@@ -87,11 +85,6 @@ class Page {
     this.policy.live(frame.policy);
     if (this.past.add(frame, this.counts)) this.plots.draw();
     this.note(frame);
-  }
-
-  /** An idle server repeats its last frame, with the rates of its last work. */
-  isIdle({ t, requests }) {
-    return requests.length === 0 && this.frame !== null && t === this.frame.t;
   }
 
   note(frame) {
@@ -108,12 +101,6 @@ class Page {
     if (document.hidden || this.link.state !== 'live') return;
     this.models.refresh().catch(() => {});
   }
-}
-
-/** The scheduler's order has requests of the batch that it ranks behind some that wait. */
-function batchFirst(requests) {
-  const isIn = (request) => request.place === 0;
-  return [...requests.filter(isIn), ...requests.filter((request) => !isIn(request))];
 }
 
 const page = new Page();

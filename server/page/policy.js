@@ -47,8 +47,7 @@ class Policy {
     this.fields.c.value = policy.c ?? '';
     this.fields.tail.value = policy.tail_bound ?? '';
     this.enable();
-    const tail = isNumber(policy.tail_bound) ? `, tail bound ${policy.tail_bound}` : '';
-    setText(byId('policy-status'), `In force: ${policy.policy}${tail}.`);
+    setText(byId('policy-status'), `In force: ${policy.policy}.`);
   }
 
   /** Only the fields that the policy has. */

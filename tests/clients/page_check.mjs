@@ -2,16 +2,21 @@
 // shows a hundred requests as they move, and is accessible and fits a narrow window.
 //
 //     tests/clients/run.sh               # installs the packages and runs this
-//     node page_check.mjs http://127.0.0.1:8000
+//     node page_check.mjs http://127.0.0.1:8000 [PROGRAM]
 //
-// $CHROMIUM is the browser, else `chromium`. The server needs no key and has room for a hundred
-// requests. Prints a line a check, or what went wrong; exit code 1 if something did.
+// With PROGRAM, trail-rt, it also restarts another server below an open page. $CHROMIUM is the
+// browser, else `chromium`; $REQUESTS the number of requests, else 100. The server needs no key and
+// has room for them. Prints a line a check, or what went wrong; exit code 1 if something did.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 
 import axe from 'axe-core';
 import puppeteer from 'puppeteer-core';
 
 const base = process.argv[2].replace(/\/$/, '');
-const REQUESTS = 100;
+const program = process.argv[3];
+const REQUESTS = Number(process.env.REQUESTS || 100);
 const WIDE = { width: 1280, height: 900 };
 const NARROW = { width: 360, height: 780 };
 const SECTIONS = ['chat', 'live', 'history', 'whatif', 'policy'];
@@ -302,9 +307,55 @@ async function fits() {
   return shown.join(', ');
 }
 
+/** Starts the program's server, and waits for its address. */
+async function serve(port) {
+  const server = spawn(program, ['serve', '--port', port], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let printed = '';
+  for await (const piece of server.stderr) {
+    printed += piece;
+    const found = printed.match(/ on http:\/\/(\S+:(\d+))/);
+    if (found) return { server, url: `http://${found[1]}`, port: found[2] };
+  }
+  throw new Error(`the server ended: ${printed}`);
+}
+
+async function end({ server }) {
+  server.kill('SIGTERM');
+  await once(server, 'exit');
+}
+
+/** A page that is open goes on after a restart of the server: live view, chat and its turns. */
+async function restarts() {
+  let running = await serve('0');
+  try {
+    const tab = await browser.newPage();
+    await tab.goto(running.url, { waitUntil: 'domcontentloaded' });
+    const isLive = () => document.getElementById('link-text').textContent === 'live';
+    await until(tab, isLive);
+    await ask(tab, QUESTION);
+    await ended(tab);
+    await end(running);
+    await until(tab, () => document.getElementById('link-text').textContent === 'reconnecting');
+    running = await serve(running.port);
+    const begin = Date.now();
+    await until(tab, isLive);
+    const seconds = (Date.now() - begin) / 1000;
+    await ask(tab, QUESTION);
+    await ended(tab);
+    const turns = await tab.$$eval('.answered', (all) => all.length);
+    const stats = await lastStats(tab);
+    expect(turns === 2 && /tokens? in /.test(stats), `${turns} answers, the last one: ${stats}`);
+    await tab.close();
+    return `live again ${seconds.toFixed(1)} s after the server`;
+  } finally {
+    running.server.kill('SIGTERM');
+  }
+}
+
 await check('loads', loads);
 await check('chat', chats);
 await check('stop', stops);
+if (program) await check('restart', restarts);
 await Promise.all(Array.from({ length: ENDED }, async () => {
   await (await complete({ max_tokens: 8 })).text();
 }));

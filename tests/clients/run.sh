@@ -98,7 +98,7 @@ every_check() {
         check node "$tools/npm/ai_sdk_check.mjs" "$url"
         if [ -n "$browser" ]; then
             cp "$here/page_check.mjs" "$tools/npm/"
-            check env CHROMIUM="$browser" node "$tools/npm/page_check.mjs" "$url"
+            check env CHROMIUM="$browser" node "$tools/npm/page_check.mjs" "$url" "$TRAIL_RT"
         fi
     fi
     check "$python" "$here/structured_check.py" "$url" --schemas "$schemas" --max-tokens 600
