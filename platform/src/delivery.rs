@@ -11,7 +11,7 @@ pub struct Delivery {
     last_ns: u64,
     longest_gap_ns: u64,
     smooth_s: f64,
-    behind_s: f64,
+    hold_back_s: f64,
 }
 
 impl Delivery {
@@ -24,7 +24,7 @@ impl Delivery {
             let (read, since_s) =
                 (self.tokens as f64, at_ns.saturating_sub(self.first_ns) as f64 * 1e-9);
             self.smooth_s = self.smooth_s.max(since_s / read);
-            self.behind_s = self.behind_s.max(since_s - read / READING_SPEED);
+            self.hold_back_s = self.hold_back_s.max(since_s - read / READING_SPEED);
         }
         self.last_ns = at_ns;
         self.tokens += 1;
@@ -48,8 +48,8 @@ impl Delivery {
 
     /// Seconds by which the first token would have to be held back so that a reader of
     /// [`READING_SPEED`] never waits.
-    pub fn behind_s(&self) -> f64 {
-        self.behind_s
+    pub fn hold_back_s(&self) -> f64 {
+        self.hold_back_s
     }
 }
 
@@ -73,15 +73,15 @@ mod tests {
     #[test]
     fn a_reader_waits_where_a_token_is_later_than_all_before_are_read() {
         let none = delivered(&[7.0]);
-        assert_eq!((none.smooth_s(), none.longest_gap_s(), none.behind_s()), (0.0, 0.0, 0.0));
+        assert_eq!((none.smooth_s(), none.longest_gap_s(), none.hold_back_s()), (0.0, 0.0, 0.0));
         // Eight tokens at once last for a second and a third, and the pause is longer.
         let mut seconds = vec![5.0; 8];
         seconds.push(7.0);
         let paused = delivered(&seconds);
         assert!((paused.smooth_s() - 0.25).abs() < 1e-6 && paused.longest_gap_s() == 2.0);
-        assert!((paused.behind_s() - (2.0 - 8.0 / READING_SPEED)).abs() < 1e-6);
+        assert!((paused.hold_back_s() - (2.0 - 8.0 / READING_SPEED)).abs() < 1e-6);
         let even = delivered(&[0.0, 0.1, 0.2, 0.3]);
-        assert!((even.smooth_s() - 0.1).abs() < 1e-6 && even.behind_s() == 0.0);
+        assert!((even.smooth_s() - 0.1).abs() < 1e-6 && even.hold_back_s() == 0.0);
         let shares = [none, paused, even].map(|of| of.smooth_s());
         assert!((smooth_share(shares.into_iter()) - 2.0 / 3.0).abs() < 1e-9);
     }

@@ -24,7 +24,7 @@ pub struct JobOutcome {
     pub smooth_s: f64,
     /// Seconds to hold the first token back for it at
     /// [`READING_SPEED`](trail_platform::delivery::READING_SPEED).
-    pub behind_s: f64,
+    pub hold_back_s: f64,
     /// Number of times it left the batch unfinished.
     pub preemptions: u32,
     /// Number of times its KV was dropped.

@@ -291,7 +291,7 @@ impl Worker {
                 latency_s: latency_ns as f64 * 1e-9,
                 longest_gap_s: delivery.longest_gap_s(),
                 smooth_s: delivery.smooth_s(),
-                behind_s: delivery.behind_s(),
+                hold_back_s: delivery.hold_back_s(),
                 preemptions: state.preemptions,
                 evictions: state.evictions,
                 swaps: state.swaps,

@@ -253,7 +253,7 @@ impl Life {
             latency_s: self.last_s - arrival_s,
             longest_gap_s: self.delivery.longest_gap_s(),
             smooth_s: self.delivery.smooth_s(),
-            behind_s: self.delivery.behind_s(),
+            hold_back_s: self.delivery.hold_back_s(),
             preemptions,
             evictions,
             swaps,

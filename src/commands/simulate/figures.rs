@@ -29,7 +29,7 @@ pub struct Figures {
     /// Share of the requests in which a reader of 6 tokens a second never waits.
     pub smooth_share: f64,
     /// Seconds by which the first token would have to be held back for that.
-    pub behind_s: Spread,
+    pub hold_back_s: Spread,
     /// Longest time without a token, the wait for the first one included.
     pub max_waiting_time_s: Spread,
     /// Latency over output tokens.
@@ -72,7 +72,7 @@ impl Figures {
             ttft_s: spread(|outcome| outcome.ttft_s),
             longest_gap_s: spread(|outcome| outcome.longest_gap_s),
             smooth_share: smooth_share(run.outcomes.iter().map(|outcome| outcome.smooth_s)),
-            behind_s: spread(|outcome| outcome.behind_s),
+            hold_back_s: spread(|outcome| outcome.hold_back_s),
             max_waiting_time_s: spread(JobOutcome::max_wait_s),
             latency_per_token_s: spread(JobOutcome::token_latency_s),
             tokens_per_s: run.tokens_per_s(),
