@@ -186,6 +186,13 @@ impl Emulator {
         self.set(c"trail_emu_order", order as u64);
     }
 
+    /// Sets whether queued work runs after a while although no call waits for it (the default).
+    /// Without it the late order does not depend on the host's speed; a host that polls memory
+    /// needs it.
+    pub fn background(&self, on: bool) {
+        self.set(c"trail_emu_background", u64::from(on));
+    }
+
     /// Makes the device an H100, which runs Hopper's code; devices that are opened later see it.
     pub fn hopper(&self) {
         self.set(c"trail_emu_chip", 1);

@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) patience: u64,
     /// Microseconds after which queued work runs although no call waits for it.
     pub(crate) idle_us: u64,
+    /// Queued work runs although no call waits for it.
+    pub(crate) background: bool,
     pub(crate) verbose: bool,
 }
 
@@ -74,6 +76,7 @@ impl Config {
             lost: None,
             patience: number("PATIENCE", 400_000_000),
             idle_us: number("IDLE_US", 10_000),
+            background: true,
             verbose: variable("VERBOSE").is_some(),
         };
         for plan in variable("FAIL").unwrap_or_default().split(',').filter(|plan| !plan.is_empty())

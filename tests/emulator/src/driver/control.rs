@@ -42,6 +42,13 @@ pub(crate) extern "C" fn trail_emu_order(order: u32) {
     };
 }
 
+/// Sets whether queued work runs after a while although no call waits for it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_background(on: u32) {
+    lock().config.background = on != 0;
+    run::notice();
+}
+
 /// Makes the device an A100 (0) or an H100 (1).
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_chip(chip: u32) {

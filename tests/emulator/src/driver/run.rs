@@ -355,17 +355,24 @@ fn start_background() {
     let started = std::thread::Builder::new().name("trail-emu-device".into()).spawn(|| {
         loop {
             let mut state = lock();
-            while state.queue.is_empty() && state.posted.is_empty() {
+            while !has_background_work(&state) {
                 state = QUEUED.wait(state).unwrap_or_else(|broken| broken.into_inner());
             }
             let idle = Duration::from_micros(state.config.idle_us);
             drop(state);
             std::thread::sleep(idle);
-            let (state, _) = one(lock());
-            drop(state);
+            let state = lock();
+            if has_background_work(&state) {
+                let (state, _) = one(state);
+                drop(state);
+            }
         }
     });
     if let Err(error) = started {
         eprintln!("trail-cuda-emulator: no background thread: {error}");
     }
+}
+
+fn has_background_work(state: &State) -> bool {
+    state.config.background && !(state.queue.is_empty() && state.posted.is_empty())
 }

@@ -2,9 +2,9 @@
 //! ptx/detectors.cu and, of order between blocks, in ptx/order.cu.
 
 use crate::common::planted::{Case, check, run};
+use crate::common::queue::late;
 use crate::common::{Gpu, Module};
 use cudarc::driver::sys::CUresult;
-use trail_cuda_emulator::Order;
 
 const DETECTORS: &str = include_str!("ptx/detectors.ptx");
 const ORDER: &str = include_str!("ptx/order.ptx");
@@ -230,7 +230,7 @@ fn global_unwritten() {
 #[test]
 fn memory_freed_before_its_kernel_ran() {
     let session = trail_cuda_emulator::session();
-    session.emulator().unwrap().order(Order::Late);
+    late(&session);
     let gpu = Gpu::new();
     let module = gpu.load(DETECTORS).unwrap();
     let (from, to) = (gpu.upload(&[1f32; 256]), gpu.alloc(1024));
@@ -245,7 +245,7 @@ fn memory_freed_before_its_kernel_ran() {
     drop((module, gpu));
     let _ = session.take_findings();
     session.emulator().unwrap().reset();
-    session.emulator().unwrap().order(Order::Late);
+    late(&session);
 
     let gpu = Gpu::new();
     let module = gpu.load(DETECTORS).unwrap();

@@ -2,12 +2,19 @@
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys::{self, CUevent_flags, CUstream};
-use trail_cuda_emulator::{Emulator, Order};
+use trail_cuda_emulator::{Emulator, Order, Session};
 
 use super::{Gpu, Module, SEMANTICS};
 
 pub(crate) const COUNT: usize = 1000;
 pub(crate) const BYTES: usize = COUNT * 4;
+
+/// Lets queued work run when a call waits for it, and not before, even on a slow host.
+pub(crate) fn late(session: &Session) {
+    let emulator = session.emulator().unwrap();
+    emulator.order(Order::Late);
+    emulator.background(false);
+}
 
 /// Runs `body` in the late order and in the early one, and with some seeds.
 pub(crate) fn in_every_order(body: impl Fn(&Gpu, &Module, Emulator)) {
