@@ -12,5 +12,6 @@ mod hopper;
 mod overlaps;
 mod semantics;
 mod streams;
+mod vectors;
 
 trail_cuda_emulator::on_emulator!();

@@ -154,17 +154,28 @@ fn integral(value: f64, mode: Mode) -> f64 {
     }
 }
 
-/// Out of range gives the nearest bound, NaN zero.
+/// Out of range gives the nearest bound. NaN gives zero, or the highest bit alone where one of the
+/// types has 64 bits (PTX ISA, cvt).
 fn to_integer(to: Ty, from: Ty, mode: Mode, ftz: bool) -> Option<Body> {
     macro_rules! mode {
-        ($to:ty, $from:ty, $wide:expr) => {
+        ($to:ty, $from:ty, $wide:expr) => {{
+            const IS_WIDE: bool = size_of::<$to>() == 8 || size_of::<$from>() == 8;
+            const NAN: $to = if IS_WIDE { (1u64 << (<$to>::BITS - 1)) as $to } else { 0 };
+            macro_rules! rounded {
+                        ($mode:expr) => {
+                            lane!($from => $to, |a| {
+                                let value: f64 = $wide(a);
+                                if value.is_nan() { NAN } else { integral(value, $mode) as $to }
+                            })
+                        };
+                    }
             match mode {
-                Mode::Nearest => lane!($from => $to, |a| integral($wide(a), Mode::Nearest) as $to),
-                Mode::Zero => lane!($from => $to, |a| $wide(a) as $to),
-                Mode::Down => lane!($from => $to, |a| integral($wide(a), Mode::Down) as $to),
-                Mode::Up => lane!($from => $to, |a| integral($wide(a), Mode::Up) as $to),
+                Mode::Nearest => rounded!(Mode::Nearest),
+                Mode::Zero => rounded!(Mode::Zero),
+                Mode::Down => rounded!(Mode::Down),
+                Mode::Up => rounded!(Mode::Up),
             }
-        };
+        }};
     }
     macro_rules! from {
         ($to:ty) => {

@@ -177,6 +177,12 @@ fn least(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
+fn least_double(a: f64, b: f64) -> f64 {
+    let first = a < b || b.is_nan() || a == b && a.is_sign_negative();
+    if first { a } else { b }
+}
+
+#[inline(always)]
 fn max(a: f32, b: f32) -> f32 {
     if a > b || b.is_nan() {
         a
@@ -247,8 +253,8 @@ fn double(opcode: &mut Opcode) -> Option<OperandShape> {
         "sub" => two(lane!(f64, f64 => f64, |a, b| a - b)),
         "mul" => two(lane!(f64, f64 => f64, |a, b| a * b)),
         "div" => two(lane!(f64, f64 => f64, |a, b| a / b)),
-        "min" => two(lane!(f64, f64 => f64, |a, b| if a < b || b.is_nan() { a } else { b })),
-        "max" => two(lane!(f64, f64 => f64, |a, b| if a > b || b.is_nan() { a } else { b })),
+        "min" => two(lane!(f64, f64 => f64, |a, b| least_double(a, b))),
+        "max" => two(lane!(f64, f64 => f64, |a, b| -least_double(-a, -b))),
         "copysign" => two(lane!(f64, f64 => f64, |a, b| b.copysign(a))),
         "abs" => Some(OperandShape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
         "neg" => Some(OperandShape::uniform(lane!(f64 => f64, |a| -a), Ty::F64, 1)),
