@@ -41,6 +41,7 @@ use ab::AbArgs;
 use accuracy::AccuracyArgs;
 use decode::DecodeArgs;
 use flips::FlipsArgs;
+pub use gpu::checks::{GPU_CHECKS, GpuCheck, check_gpu};
 use http::HttpArgs;
 use kernels::KernelsArgs;
 use load::LoadArgs;

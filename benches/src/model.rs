@@ -90,6 +90,27 @@ impl BenchModel {
         })
     }
 
+    /// The named shape with random weights, on the device and with the settings of `engine`.
+    pub fn of_shape(shape: &str, engine: &EngineArgs) -> Result<BenchModel, Error> {
+        let model = Model::random(shape, Dtype::Bf16, 1).map_err(Error::usage)?;
+        Ok(BenchModel {
+            name: shape.to_owned(),
+            model: Arc::new(model),
+            repeats: 1,
+            threads: engine.threads(),
+            cpu: engine.cpu(),
+            device: engine.device(),
+            settings: engine.cuda(),
+            setup: None,
+        })
+    }
+
+    /// The same with or without graphs, and without a host pool of KV blocks.
+    pub fn with_graphs(mut self, graphs: bool) -> BenchModel {
+        self.settings = CudaSettings { graphs, host_kv_bytes: 0, ..self.settings };
+        self
+    }
+
     /// The name for titles; says so where the weights are random.
     pub fn title(&self) -> String {
         match self.setup {

@@ -15,6 +15,7 @@ use trail_cli::{EngineArgs, Error, ModelArgs, notice};
 use crate::commands::advise::AdviseArgs;
 use crate::commands::chat::{self, ChatArgs};
 use crate::commands::demo::DemoArgs;
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::predictor::PredictorArgs;
@@ -80,7 +81,7 @@ pub enum Command {
     /// Say what each policy would have given on the requests of such a log, and what none could
     Advise(AdviseArgs),
     /// Say what this machine has, and what will be used
-    Doctor,
+    Doctor(DoctorArgs),
     /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions
     Theory(TheoryArgs),
 }

@@ -138,7 +138,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
         ["bench", "serve"] => with(OWN_REQUESTS, &[&SHARE, &RANKING]),
         ["bench", "speculation" | "structured"] => with(FORWARD, &[&COMPUTE]),
         ["bench", "flips"] => vec![&MODEL, &COMPUTE, &ISA, &KV_DTYPE, &REPACK],
-        ["bench", "load"] => vec![&MODEL, &DEVICE],
+        ["doctor"] | ["bench", "load"] => vec![&MODEL, &DEVICE],
         ["bench", "probe"] => vec![&ISA],
         ["bench", "swap"] => vec![&DEVICE],
         _ => Vec::new(),

@@ -1,8 +1,9 @@
 //! `trail-rt doctor`: hardware of this machine, and the defaults chosen for it.
 
+use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::machine;
-use trail_cli::{Device, Error, Output};
+use trail_cli::{EngineArgs, Error, ModelArgs, Output};
 use trail_platform::topology::ranges;
 use trail_platform::{Memory, Topology, printable_line};
 use trail_ptx::Target;
@@ -10,9 +11,40 @@ use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
 use trail_runtime::cuda::inventory::{self, Found};
 use trail_runtime::engine::ComputeDevice;
 
-/// Prints the report.
-pub fn run(json: bool) -> Result<(), Error> {
-    let report = Report::gather();
+use super::doctor_gpu;
+
+/// Options of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Check that the GPU works, from its driver to whole answers, in about a minute
+    #[arg(long)]
+    pub gpu: bool,
+    /// Run one of these checks in this process.
+    #[arg(long, hide = true, value_name = "NAME", conflicts_with = "gpu")]
+    pub gpu_check: Option<String>,
+    /// Steps that the last check of steps replays.
+    #[arg(long, hide = true, value_name = "N", default_value_t = 1000)]
+    pub replays: u32,
+    /// Factor of the checks' time limits, for an emulated device.
+    #[arg(long, hide = true, value_name = "N", default_value_t = 1)]
+    pub limit_factor: u32,
+}
+
+/// Prints the report, or checks the GPU.
+pub fn run(
+    model: &ModelArgs,
+    engine: &EngineArgs,
+    args: &DoctorArgs,
+    json: bool,
+) -> Result<(), Error> {
+    if args.gpu {
+        return doctor_gpu::run(args.limit_factor, json);
+    }
+    if let Some(name) = &args.gpu_check {
+        let found = trail_bench::check_gpu(name, model, engine, args.replays)?;
+        return Output::stdout().line(&found.to_string());
+    }
+    let report = Report::gather(engine.device());
     let mut output = Output::stdout();
     match json {
         true => output.line(&report.json().to_string()),
@@ -33,7 +65,7 @@ struct Report {
     simd: Vec<&'static str>,
     /// GPUs, or the reason why there are none.
     gpus: Result<Vec<Found>, String>,
-    /// Device chosen by `--device auto`.
+    /// Device that `--device` selects.
     device: ComputeDevice,
     /// Instruction set chosen by `--isa auto`.
     isa: Isa,
@@ -45,7 +77,7 @@ struct Report {
 }
 
 impl Report {
-    fn gather() -> Self {
+    fn gather(device: ComputeDevice) -> Self {
         let cores = trail_platform::available_threads();
         Report {
             cores,
@@ -55,7 +87,7 @@ impl Report {
             huge_pages: machine::huge_pages(),
             simd: machine::simd(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
-            device: Device::Auto.resolve(),
+            device,
             demo_model: trail_cli::demo_model().ok().map(|folder| folder.display().to_string()),
             isa: Isa::detect(),
             byte_products: byte_products(Isa::Auto).expect("auto is what this CPU has"),

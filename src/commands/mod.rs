@@ -5,6 +5,7 @@ pub mod advise;
 pub mod chat;
 pub mod demo;
 pub mod doctor;
+mod doctor_gpu;
 pub mod generate;
 mod http_plot;
 pub mod inspect;
@@ -41,7 +42,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Simulate(args) => simulate::run(model, engine, &args, *json),
         Command::Replay(args) => replay::run(engine, &args, *json),
         Command::Advise(args) => advise::run(engine, &args, *json),
-        Command::Doctor => doctor::run(*json),
+        Command::Doctor(args) => doctor::run(model, engine, &args, *json),
         Command::Theory(args) => theory::run(engine, &args, *json),
     }
 }

@@ -56,6 +56,30 @@ fn the_doctor_names_the_device() {
     assert_eq!(report["gpu_error"], Value::Null);
 }
 
+/// A fault in one check's process leaves the other checks theirs; that all pass is a part of
+/// `benches/gpu.sh rehearse`.
+#[test]
+fn the_doctors_checks_fail_each_by_itself() {
+    let output = trail_rt(&["doctor", "--gpu", "--json"], &[("TRAIL_EMU_FAIL", "launch:20:719")]);
+    assert_eq!(output.status.code(), Some(1));
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |status: &str| -> Vec<&str> {
+        let rows = rows.iter().filter(|row| row["status"] == status);
+        rows.filter_map(|row| row["check"].as_str()).collect()
+    };
+    let broken = ["eager", "graphs", "tap", "replays", "answers"];
+    assert_eq!(of("failed"), broken, "{lines}");
+    let (first, canaries) = (["driver", "canary", "modules"], ["canary after it"; 5]);
+    assert_eq!(of("ok"), [&first[..], &canaries].concat(), "{lines}");
+    for row in rows.iter().filter(|row| row["status"] == "failed") {
+        assert!(row["error"].as_str().is_some_and(|why| why.contains("719")), "{row}");
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("error: the GPU does not pass: eager, graphs, tap"), "{errors}");
+}
+
 #[test]
 fn what_cannot_be_is_reported_in_one_line() {
     let refused = |arguments: &[&str], environment: &[(&str, &str)], code: i32, says: &str| {

@@ -1,5 +1,6 @@
-//! A CUDA backend alone: prompts and decode steps, and the rates that limit them.
+//! A CUDA backend alone: whether it works, prompts and decode steps, and the rates that limit them.
 
+pub mod checks;
 pub mod limits;
 pub mod runner;
 pub mod values;

@@ -7,8 +7,49 @@ use trail_runtime::cuda::params::CeilingParams;
 use trail_runtime::cuda::plan::LaunchPlan;
 use trail_runtime::cuda::plan::bench::ceiling;
 
-use super::memory::Memory;
+use super::memory::{Buffer, Memory};
 use super::timer::{Timer, Timing};
+
+/// A read of random data by all multiprocessors.
+struct Read<'a> {
+    memory: &'a Memory<'a>,
+    plan: LaunchPlan,
+    words: usize,
+    data: Buffer,
+    sums: Buffer,
+}
+
+impl<'a> Read<'a> {
+    fn new(memory: &'a Memory<'a>, mib: usize) -> Result<Read<'a>, Box<dyn Error>> {
+        let words = mib << 18;
+        let plan = ceiling::read(memory.device.chip(), words / 4);
+        let data = memory.random(words * 2)?;
+        Ok(Read { memory, plan, words, data, sums: memory.zeros(plan.grid[0] as usize * 4)? })
+    }
+
+    fn launch(&mut self) -> Result<(), Box<dyn Error>> {
+        let params = CeilingParams {
+            data: self.data.at(self.memory),
+            sums: self.sums.at(self.memory),
+            quads: (self.words / 4) as i64,
+            ..CeilingParams::default()
+        };
+        let launch = Launch { plan: self.plan, params };
+        // SAFETY: `data` has so many pieces, `sums` a word for each block; both outlive the work.
+        unsafe { self.memory.device.launch(self.memory.stream, &launch)? };
+        Ok(())
+    }
+
+    /// Fails unless the sums are those of the words.
+    fn verify(&self) -> Result<(), Box<dyn Error>> {
+        let sum = |words: &[u32]| words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
+        let read = sum(&self.memory.read::<u32>(&self.sums)?);
+        match read == sum(&self.memory.read::<u32>(&self.data)?) {
+            true => Ok(()),
+            false => Err("the read ceiling did not read everything".into()),
+        }
+    }
+}
 
 /// Times a read of `mib` MiB, more than any cache holds; the sums are checked against the words.
 pub fn ceiling_read(
@@ -16,26 +57,17 @@ pub fn ceiling_read(
     timer: &Timer,
     mib: usize,
 ) -> Result<(LaunchPlan, Timing), Box<dyn Error>> {
-    let words = mib << 18;
-    let mut data = memory.random(words * 2)?;
-    let plan = ceiling::read(memory.device.chip(), words / 4);
-    let mut sums = memory.zeros(plan.grid[0] as usize * 4)?;
-    let timing = timer.time(|_| {
-        let params = CeilingParams {
-            data: data.at(memory),
-            sums: sums.at(memory),
-            quads: (words / 4) as i64,
-            ..CeilingParams::default()
-        };
-        // SAFETY: `data` has so many pieces, `sums` a word for each block; both outlive the work.
-        unsafe { memory.device.launch(memory.stream, &Launch { plan, params })? };
-        Ok(())
-    })?;
-    let sum = |words: &[u32]| words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
-    if sum(&memory.read::<u32>(&sums)?) != sum(&memory.read::<u32>(&data)?) {
-        return Err("the read ceiling did not read everything".into());
-    }
-    Ok((plan, timing))
+    let mut read = Read::new(memory, mib)?;
+    let timing = timer.time(|_| read.launch())?;
+    read.verify()?;
+    Ok((read.plan, timing))
+}
+
+/// Reads a MiB once, without a graph: the smallest work whose result shows that a device works.
+pub fn canary(memory: &Memory) -> Result<(), Box<dyn Error>> {
+    let mut read = Read::new(memory, 1)?;
+    read.launch()?;
+    read.verify()
 }
 
 /// Times `rounds` rounds of mma.sync on registers; each sum is checked.

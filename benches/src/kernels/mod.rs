@@ -219,6 +219,13 @@ pub fn ceilings_of(
     measure().map_err(|error: Box<dyn std::error::Error>| error.to_string())
 }
 
+/// Runs one kernel on the device numbered `ordinal` and checks its result.
+pub fn canary(ordinal: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let device = Device::open(ordinal)?;
+    let stream = device.context().new_stream()?;
+    ceilings::canary(&Memory::new(&device, &stream))
+}
+
 fn ceilings(
     args: &KernelsArgs,
     memory: &Memory,

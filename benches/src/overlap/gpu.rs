@@ -47,7 +47,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
 }
 
 /// An engine whose backend taps by `mode`.
-fn engine(
+pub fn engine(
     shape: StepShape,
     bench: &BenchModel,
     mode: TapMode,

@@ -5,6 +5,8 @@ mod cpu;
 mod gpu;
 mod late;
 
+pub use gpu::engine as gpu_engine;
+
 use clap::Args;
 use serde_json::Value;
 use trail_cli::{Error, OutputFile, count};

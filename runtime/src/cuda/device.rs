@@ -18,22 +18,22 @@ use trail_ptx::{Entry, Module, Parameters, Target};
 pub struct Device {
     context: Arc<Context>,
     chip: Chip,
-    kernels: Mutex<Kernels>,
+    pub(super) kernels: Mutex<Kernels>,
 }
 
 /// Functions by kernel name, and the modules they live in.
 #[derive(Default)]
-struct Kernels {
-    functions: HashMap<&'static str, Function>,
+pub(super) struct Kernels {
+    pub(super) functions: HashMap<&'static str, Function>,
     modules: Vec<sys::CUmodule>,
 }
 
 /// A loaded kernel.
 #[derive(Clone, Copy)]
-struct Function {
-    handle: sys::CUfunction,
-    entry: &'static Entry,
-    code: Code,
+pub(super) struct Function {
+    pub(super) handle: sys::CUfunction,
+    pub(super) entry: &'static Entry,
+    pub(super) code: Code,
     launched: bool,
 }
 

@@ -14,6 +14,7 @@ mod device;
 mod error;
 mod graphs;
 pub mod inventory;
+mod loaded;
 mod options;
 mod sample_results;
 #[cfg_attr(not(feature = "low-level"), allow(unreachable_pub))]
@@ -78,6 +79,7 @@ pub use weights::device_bytes as weights_bytes;
 mod low_level {
     pub use super::device::{Code, Device};
     pub use super::kv::KvPool;
+    pub use super::loaded::LoadedKernel;
     pub use super::memory::{DeviceBuffer, PinnedBuffer, Priority};
     pub use super::step::StepLimits;
     pub use super::swap::{Swap, SwapOptions};

@@ -1,0 +1,168 @@
+//! `trail-rt doctor --gpu`: the checks of a GPU, each in a process of its own with a time limit,
+//! so that a kernel that hangs or breaks the context takes no other check along.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use trail_bench::{GPU_CHECKS, GpuCheck};
+use trail_cli::{Error, Output};
+use trail_platform::printable_line;
+
+/// Pause between two looks at a process.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Time in which a killed process ends, unless it is inside of a driver call that never returns.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// Runs all checks, with `factor` times their limits, and prints a line for each, as JSON objects
+/// if `json`.
+pub fn run(factor: u32, json: bool) -> Result<(), Error> {
+    let mut output = Output::stdout();
+    let mut failed = Vec::new();
+    for check in GPU_CHECKS {
+        let outcome = Outcome::of(check, factor)?;
+        output.line(&outcome.line(json))?;
+        if outcome.error.is_none() {
+            continue;
+        }
+        failed.push(check.name);
+        // Nothing else can work without the first, and nothing that the canary does not.
+        if check.name == "driver" {
+            break;
+        }
+        let canary = GPU_CHECKS.iter().find(|check| check.name == "canary");
+        if let Some(&canary) = canary.filter(|canary| canary.name != check.name) {
+            let after = Outcome { name: "canary after it", ..Outcome::of(canary, factor)? };
+            output.line(&after.line(json))?;
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::failed(format!(
+            "the GPU does not pass: {}; these lines belong into a report of it",
+            failed.join(", ")
+        ))),
+    }
+}
+
+/// A check that has ended, or was ended.
+struct Outcome {
+    name: &'static str,
+    took: Duration,
+    /// The check's own object.
+    found: Value,
+    /// The line that says why it failed.
+    error: Option<String>,
+}
+
+impl Outcome {
+    fn of(check: GpuCheck, factor: u32) -> Result<Outcome, Error> {
+        let (begin, limit) = (Instant::now(), check.limit_s * u64::from(factor));
+        let mut child = start(check.name)
+            .map_err(|error| Error::failed(format!("starting a check of the GPU: {error}")))?;
+        let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+        let status = wait(&mut child, Duration::from_secs(limit));
+        let took = begin.elapsed();
+        let outcome = |found, error| Ok(Outcome { name: check.name, took, found, error });
+        let Some(success) = status else {
+            let error = match kill(&mut child) {
+                true => format!("no end within {limit} s"),
+                false => format!("no end within {limit} s, and it cannot be killed"),
+            };
+            return outcome(Value::Null, Some(error));
+        };
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        match (success, serde_json::from_str(&stdout)) {
+            (true, Ok(found)) => outcome(found, None),
+            _ => {
+                let line = stderr.lines().rfind(|line| !line.is_empty());
+                let line = line.unwrap_or("it ended without a word");
+                let line = line.strip_prefix("error: ").unwrap_or(line).to_owned();
+                outcome(Value::Null, Some(line))
+            }
+        }
+    }
+
+    fn line(&self, json: bool) -> String {
+        let Outcome { name, took, found, error } = self;
+        let seconds = took.as_secs_f64();
+        if json {
+            let status = if error.is_none() { "ok" } else { "failed" };
+            return json!({
+                "check": name, "status": status, "seconds": seconds, "found": found,
+                "error": error,
+            })
+            .to_string();
+        }
+        let details = match (error, found.as_object()) {
+            (Some(error), _) => error.clone(),
+            (None, Some(found)) => {
+                let shown = |value: &Value| match value {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                let pairs: Vec<String> = found
+                    .iter()
+                    .map(|(key, value)| format!("{} {}", key.replace('_', " "), shown(value)))
+                    .collect();
+                pairs.join(", ")
+            }
+            (None, None) => String::new(),
+        };
+        let status = if error.is_none() { "ok" } else { "FAILED" };
+        printable_line(format!("{name:<15} {status:<6} {seconds:6.2} s  {details}").trim_end())
+            .to_string()
+    }
+}
+
+/// This program with the same options, for one check.
+fn start(name: &str) -> std::io::Result<Child> {
+    let given = std::env::args_os().skip(1);
+    let arguments: Vec<OsString> = given.filter(|argument| argument != "--gpu").collect();
+    Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .args(["--gpu-check", name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Reads all of `pipe` beside the wait, as a full pipe would block its writer.
+fn collect<R: Read + Send + 'static>(pipe: Option<R>) -> Option<JoinHandle<String>> {
+    pipe.map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was read before an error is still worth printing.
+            let _ = pipe.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    })
+}
+
+fn text(reader: Option<JoinHandle<String>>) -> String {
+    reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+}
+
+/// Whether `child` succeeded; `None` if it has not ended within `limit`.
+fn wait(child: &mut Child, limit: Duration) -> Option<bool> {
+    let begin = Instant::now();
+    while begin.elapsed() < limit {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status.success()),
+            Ok(None) => std::thread::sleep(LOOK_EVERY),
+            Err(_) => return Some(false),
+        }
+    }
+    None
+}
+
+/// Kills `child`; false if it outlives that.
+fn kill(child: &mut Child) -> bool {
+    // An error means that it has just ended.
+    let _ = child.kill();
+    wait(child, DEATH).is_some()
+}
