@@ -25,6 +25,9 @@ pub fn run(args: &CompletionsArgs, mut definition: Command, json: bool) -> Resul
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut definition, "trail-rt", &mut script);
     let script = String::from_utf8(script).expect("the definition is UTF-8");
+    // clap_complete 4.6 writes the dash of the program's name in two ways in bash's script, so that
+    // no subcommand was found.
+    let script = script.replace("trail__subcmd__rt", "trail__rt");
     if json {
         let object = json!({ "shell": args.shell.to_string(), "script": script });
         return Output::stdout().line(&object.to_string());
