@@ -63,9 +63,12 @@ fn candidates(folder: &str) -> Vec<PathBuf> {
     // The workspace: the folder above this crate.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::parent);
+    // A package has the program in PREFIX/bin and its data in PREFIX/share.
+    let share = program.map(|folder| folder.join("../share/trail-rt"));
     // The build's source tree comes after the program's folder: an installation has its own copy,
     // and the tree may have been changed or replaced since.
-    [program.as_deref().and_then(Path::parent), sources, Some(Path::new("."))]
+    [program, share.as_deref(), sources, Some(Path::new("."))]
         .into_iter()
         .flatten()
         .map(|parent| parent.join(folder))

@@ -1,5 +1,5 @@
-//! The remaining-length probe of TRAIL: bins, MLP head, Bayesian smoothing, and the
-//! lock-free cell through which its predictions reach the scheduler.
+#![doc = include_str!("../README.md")]
+//! ## Files
 //!
 //! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) ->
 //! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,

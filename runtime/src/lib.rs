@@ -1,4 +1,5 @@
-//! The runtime of trail-rt: models, tokenizer, paged KV cache, CPU and CUDA backends, and engine.
+#![doc = include_str!("../README.md")]
+//! ## Files
 //!
 //! The packet's path, one module per stage:
 //! [`text`] -> [`engine`] (queue, schedule, sample) -> [`cpu`] (forward) -> [`engine`] -> [`text`].

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_CONTEXT, MAX_REQUESTS, MAX_RUNNING, blocks_for};
@@ -10,8 +11,8 @@ use crate::request::NewRequest;
 use crate::reserve::Reserve;
 
 /// Sizes are fixed at construction: everything is allocated then.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct SchedulerConfig {
     /// Most sequences in one step.
     pub max_running: u32,
@@ -31,11 +32,11 @@ pub struct SchedulerConfig {
     /// Steps in which a request that finds no blocks may be skipped. After these it is a barrier:
     /// no request ranked behind it enters the batch. 0: a barrier at once, as in vLLM.
     // Decision logs keep the names of format version 2.
-    #[serde(rename = "max_passed_over")]
+    #[cfg_attr(feature = "log", serde(rename = "max_passed_over"))]
     pub max_skipped_steps: u32,
     /// Steps for which such a barrier holds before requests behind it may enter again, at least 1.
     /// Higher: sooner admission of large requests, more idle blocks.
-    #[serde(rename = "max_blocked")]
+    #[cfg_attr(feature = "log", serde(rename = "max_blocked"))]
     pub max_barrier_steps: u32,
     /// Requests skipped within one step before the walk stops searching for one that fits, at least
     /// 1; also the most paused requests that `reclaim` visits in a step. Bounds the time of a plan.
@@ -56,15 +57,15 @@ pub struct SchedulerConfig {
     pub reserve: Reserve,
     /// Blocks without a holder that stay known by their content until they are needed
     /// ([`crate::Scheduler::push_block_hash`]). 0: blocks have no hashes, and none is shared.
-    #[serde(default)]
+    #[cfg_attr(feature = "log", serde(default))]
     pub cached_blocks: u32,
     /// True if a request begins with blocks found by hash only as far as one that its caller marked
     /// ([`crate::Scheduler::set_resumable`]): KV is not all that a request keeps of its tokens.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "log", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub marked_blocks: bool,
     /// Share of a minute's tokens above which recomputed ones brake evictions: only the first
     /// request in the order may evict then. In (0, 1]; 1: no brake.
-    #[serde(default = "no_brake")]
+    #[cfg_attr(feature = "log", serde(default = "no_brake"))]
     pub max_recompute: f32,
     /// Output tokens between two predictions that take effect in a request's rank, at least 1;
     /// those in between are ignored, and its remaining length counts down by one per token.
@@ -72,8 +73,8 @@ pub struct SchedulerConfig {
 }
 
 /// Treatment of a victim's KV.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 pub enum Preemption {
     /// Discarded, and recomputed from the tokens.
     #[default]

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use crate::request::{RequestId, RequestState};
 
 /// A change of a request's place, and the request in whose favour it was made.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct Decision {
     /// Step of the plan.
     pub step: u64,
@@ -25,8 +26,8 @@ pub struct Decision {
 }
 
 /// A change of a request's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 pub enum Action {
     /// Enters the batch from the queue.
     Admitted,

@@ -1,35 +1,8 @@
-//! Iteration-level scheduling of language-model requests by predicted remaining length.
+#![doc = include_str!("../README.md")]
+//! ## Files
 //!
-//! Pure: no clock, no I/O, no threads. Time is an argument, so the engine, a simulator
-//! and a replay run the same code. Nothing allocates after construction.
-//!
-//! One step, seen from the engine:
-//!
-//! ```
-//! use trail_scheduler::{NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig};
-//! use trail_scheduler::policies::Trail;
-//!
-//! let policy = Box::new(Trail::default().policy());
-//! let mut scheduler = Scheduler::new(SchedulerConfig::default(), policy)?;
-//! let idx = scheduler.submit(NewRequest {
-//!     id: RequestId(1),
-//!     prompt_tokens: 20,
-//!     max_tokens: 3,
-//!     arrival_s: 0.0,
-//!     initial_prediction: Some(3.0),
-//!     ..Default::default()
-//! })?;
-//! for step in 0..3 {
-//!     let plan = scheduler.plan(step, 0.0);
-//!     assert!(plan.rows[0].sample); // ... the forward pass runs the rows, and samples ...
-//!     scheduler.advance();
-//!     let generation = scheduler.generation(idx);
-//!     let read = Prediction { remaining: 2.0, step, generation, ..Default::default() };
-//!     scheduler.predict(idx, read);
-//! }
-//! scheduler.finish(idx);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! Time is an argument, so the engine, a simulator and a replay run the same code. Nothing
+//! allocates after construction.
 //!
 //! The files, in the order a request meets them: [`request`], [`policy`] and [`policies`] (rank),
 //! `order`, `fill` and `reserve` (choose), `blocks` (KV), `swap` (KV to the host and back),
@@ -48,6 +21,7 @@ mod index_list;
 mod key;
 pub mod limits;
 mod live_request;
+#[cfg(feature = "log")]
 pub mod log;
 mod order;
 pub mod plan;
@@ -75,6 +49,7 @@ pub use decision::{Action, Decision};
 pub use key::Key;
 pub use limits::BLOCK_TOKENS;
 pub use live_request::LiveRequest;
+#[cfg(feature = "log")]
 pub use log::{DecisionLog, LogHeader, LogSink, LoggedScheduler};
 pub use plan::{Plan, PlanRow};
 pub use policy::Policy;

@@ -1,5 +1,6 @@
 //! The bound on a step's prefill chunks beside decode rows.
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 /// Fewest tokens of a chunk that the bound cuts: below, a step's fixed costs outweigh the chunk.
@@ -9,8 +10,8 @@ pub const MIN_CHUNK_TOKENS: u32 = 16;
 ///
 /// A chunk of n tokens from position s costs `token_ns` n + `context_token_ns` (n s + n (n + 1) /
 /// 2): each token attends to all before it, so late chunks of a long prompt are shorter.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct PrefillLimit {
     /// Time for all chunks of a step, nanoseconds.
     pub ns: f64,

@@ -1,13 +1,13 @@
 //! A request as the scheduler sees it: counts of tokens, a phase, and predictions of its length.
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{BLOCK_TOKENS, LATE_STEPS_MAX};
 
 /// The caller's name for a request; the scheduler only carries it.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize))]
 pub struct RequestId(pub u64);
 
 /// Index of a request in the scheduler, fixed from submission to finish and then reused. Running,
@@ -23,8 +23,8 @@ impl RequestIdx {
 }
 
 /// A request to submit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct NewRequest {
     /// The caller's name for it.
     pub id: RequestId,
@@ -34,7 +34,7 @@ pub struct NewRequest {
     pub max_tokens: u32,
     /// Output tokens that another scheduler's engine generated before the request moved here: its
     /// age on arrival. Fewer than `max_tokens`, which counts them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "log", serde(default, skip_serializing_if = "is_zero"))]
     pub generated: u32,
     /// Time of arrival, seconds on the caller's clock. The order of arrival is that of submission.
     pub arrival_s: f64,
@@ -55,6 +55,7 @@ pub struct NewRequest {
 }
 
 /// Logs leave out what most requests have: they began here.
+#[cfg(feature = "log")]
 fn is_zero(tokens: &u32) -> bool {
     *tokens == 0
 }

@@ -1,5 +1,6 @@
 //! The reserve: KV blocks for the predicted growth of the batch.
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use crate::limits::blocks_for;
@@ -7,13 +8,13 @@ use crate::request::RequestState;
 
 /// Growth for which free blocks are required when a request enters the batch from the queue: that
 /// of the running requests and its own. More: fewer evictions, smaller batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 pub enum Reserve {
     /// None beyond the watermark: blocks for the present tokens suffice.
     #[default]
     // Decision logs keep the name of format version 2.
-    #[serde(rename = "present")]
+    #[cfg_attr(feature = "log", serde(rename = "present"))]
     None,
     /// The expected remaining tokens.
     Mean,

@@ -3,6 +3,7 @@
 //!
 //! `trail-rt bench steps --out FILE` measures the coefficients of a model on a machine.
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 /// The work of one step.
@@ -32,7 +33,8 @@ impl StepWork {
 
 /// The cost of the experts of a mixture: a step reads those that some of its rows go to, which the
 /// coefficient of a row cannot say, as rows share them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize))]
 pub struct ExpertCost {
     /// Number of experts of a layer.
     pub num_experts: u32,
@@ -53,7 +55,8 @@ impl ExpertCost {
 }
 
 /// Coefficients of the cost of a step, nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize))]
 pub struct StepCost {
     /// Per step.
     pub fixed: f64,
@@ -64,13 +67,14 @@ pub struct StepCost {
     /// Per context token attended to by a row.
     pub context_token: f64,
     /// Of the experts, if the model is a mixture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "log", serde(default, skip_serializing_if = "Option::is_none"))]
     pub experts: Option<ExpertCost>,
 }
 
 impl StepCost {
     /// Parses a JSON object with the four coefficients, and that of a mixture's experts, if
     /// any; other members are ignored.
+    #[cfg(feature = "log")]
     pub fn parse(text: &str) -> Result<StepCost, String> {
         let cost: StepCost = serde_json::from_str(text).map_err(|error| error.to_string())?;
         cost.check().map(|()| cost)
@@ -135,6 +139,7 @@ mod tests {
         assert_eq!(work, expected);
     }
 
+    #[cfg(feature = "log")]
     #[test]
     fn bad_files_are_refused_by_name() {
         let good = r#"{"fixed": 1000, "decode_row": 1, "prefill_token": 0.5, "context_token": 0}"#;
@@ -145,6 +150,12 @@ mod tests {
         assert!(refused("0.5", "1e300").contains("prefill_token is"));
         assert!(refused("\"fixed\"", "\"fix\"").contains("fixed"));
         let experts = |text: &str| format!(r#""context_token": 0, "experts": {text}"#);
+        let mixture = experts(r#"{"num_experts": 4, "per_row": 2, "read": 1}"#);
+        let mixture = StepCost::parse(&good.replace("\"context_token\": 0", &mixture));
+        assert_eq!(
+            mixture.map(|cost| cost.experts.map(|experts| experts.num_experts)),
+            Ok(Some(4))
+        );
         let refused = |text: &str| refused("\"context_token\": 0", &experts(text));
         assert!(refused(r#"{"num_experts": 4, "per_row": 5, "read": 1}"#).contains("per_row is 5"));
         assert!(refused(r#"{"num_experts": 4, "per_row": 2, "read": -1}"#).contains("read is -1"));
@@ -154,9 +165,9 @@ mod tests {
     /// The first row reads its own experts; more and more rows read all.
     #[test]
     fn rows_share_the_experts_of_a_mixture() {
-        let text = r#"{"fixed": 1000, "decode_row": 10, "prefill_token": 0, "context_token": 0,
-            "experts": {"num_experts": 128, "per_row": 8, "read": 100}}"#;
-        let cost = StepCost::parse(text).unwrap();
+        let experts = Some(ExpertCost { num_experts: 128, per_row: 8, read: 100.0 });
+        let (fixed, decode_row, prefill_token, context_token) = (1000.0, 10.0, 0.0, 0.0);
+        let cost = StepCost { fixed, decode_row, prefill_token, context_token, experts };
         let ns = |decode_rows: u64, prefill_tokens: u64| {
             cost.ns(&StepWork { decode_rows, prefill_tokens, ..StepWork::default() })
         };

@@ -1,4 +1,5 @@
-//! The OpenAI-compatible HTTP server.
+#![doc = include_str!("../README.md")]
+//! ## Files
 //!
 //! A request's path, one module per stage: `listener` -> `connection` (TLS, HTTP, bounded in time)
 //! -> `request_log` (arrival, id, log) -> `cors` -> `request_head` (Host, Origin, types) ->
@@ -15,6 +16,7 @@ mod access;
 mod activity;
 mod adapters;
 mod answer_parts;
+mod api;
 mod api_keys;
 mod authentication;
 mod body;
@@ -54,6 +56,7 @@ mod message_events;
 mod messages;
 mod metrics;
 mod model_entry;
+mod model_source;
 mod models;
 mod number;
 mod one_or_many;
@@ -113,14 +116,16 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use trail_cli::{Error, notice, queue_notices};
+pub use trail_cli::{Error, ModelArgs, Setup};
+use trail_cli::{notice, queue_notices};
 
+pub use api::Api;
 use body_limits::BodyLimits;
 use cors::Origins;
 use error::ApiError;
 use listener::{Listener, Reach};
 use memory_budget::MemoryBudget;
-pub use model_entry::{LoadAgain, Loaded, ModelSource};
+pub use model_source::{LoadAgain, Loaded, ModelSource};
 pub use reasoning::ReasoningFormat;
 use request_head::HeadRules;
 #[cfg(fuzzing)]

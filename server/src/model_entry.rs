@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use trail_cli::{Error, NamedAdapter, Setup, notice};
+use trail_cli::{Error, notice};
 use trail_platform::heap::release_free_pages;
-use trail_runtime::engine::{Counters, Engine, Fault, Stats};
+use trail_runtime::engine::{Counters, Fault, Stats};
 use trail_runtime::model::Adapter;
 use utoipa::ToSchema;
 
@@ -17,26 +17,9 @@ use crate::adapters::Adapters;
 use crate::error::ApiError;
 use crate::live::{LiveFrame, WhatIf};
 use crate::metrics::{ModelMetrics, ModelReport};
+use crate::model_source::{LoadAgain, ModelSource};
 use crate::policy;
 use crate::served_model::{Formats, ServedModel};
-
-/// A model's files and options, as an engine.
-pub type Loaded = (Setup, Engine);
-
-/// Loads a model's files again, with an engine of as many KV blocks, whose counters go on.
-pub type LoadAgain = Box<dyn Fn() -> Result<Loaded, Error> + Send + Sync>;
-
-/// A model to serve.
-pub struct ModelSource {
-    /// Names in requests; the first is that of responses.
-    pub names: Vec<String>,
-    /// Adapters that requests can choose by their names.
-    pub adapters: Vec<NamedAdapter>,
-    /// The model as the server starts with it.
-    pub loaded: Loaded,
-    /// Loads it after it was unloaded.
-    pub load: LoadAgain,
-}
 
 /// A served model.
 pub(crate) struct ModelEntry {

@@ -8,7 +8,8 @@ use trail_cli::Error;
 use trail_runtime::engine::Fault;
 
 use crate::error::ApiError;
-use crate::model_entry::{ModelEntry, ModelSource};
+use crate::model_entry::ModelEntry;
+use crate::model_source::ModelSource;
 use crate::served_model::Formats;
 use crate::state::ServerState;
 

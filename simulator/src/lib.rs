@@ -1,34 +1,9 @@
-//! A simulator: the scheduler of the engine on a virtual clock, with a model of the step time in
-//! place of a backend.
+#![doc = include_str!("../README.md")]
+//! ## Files
 //!
-//! Pure and seeded: no clock, no I/O, no threads; a run repeats to the bit. It makes the engine's
-//! calls in the engine's order (submissions, transfers, plan, step, predictions, ends), so that
-//! with an engine's predictions and step costs it makes that engine's decisions.
-//!
-//! ```
-//! use std::ops::ControlFlow;
-//! use trail_scheduler::SchedulerConfig;
-//! use trail_scheduler::policies::Trail;
-//! use trail_simulator::{Dataset, Noise, Simulation, StepModel, Workload};
-//! use trail_simulator::arrivals::Arrivals;
-//!
-//! let model: StepModel = "a100-80g:8b".parse()?;
-//! let workload = Workload {
-//!     requests: 200,
-//!     arrivals: Arrivals::Poisson { rate: 20.0 },
-//!     dataset: Dataset::ALPACA,
-//!     noise: Noise::Demo,
-//!     seed: 1,
-//! };
-//! let config = SchedulerConfig { max_running: 48, ..model.scheduler() };
-//! let simulation = Simulation::new(config, model);
-//! let jobs = workload.jobs();
-//! let run = simulation.run(&|| Box::new(Trail::default().policy()), &jobs, &mut |_| {
-//!     ControlFlow::Continue(())
-//! })?;
-//! assert_eq!(run.outcomes.len(), 200);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! It makes the engine's calls in the engine's order (submissions, transfers, plan, step,
+//! predictions, ends), so that with an engine's predictions and step costs it makes that engine's
+//! decisions. No clock, no I/O, no threads.
 //!
 //! The files, in the order a request meets them: [`Workload`] ([`Dataset`], [`Noise`]) makes
 //! [`Job`]s, `simulation` gives each to a `worker`, whose steps take the time of a [`StepModel`];

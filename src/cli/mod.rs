@@ -14,10 +14,12 @@ use trail_cli::{EngineArgs, Error, ModelArgs, notice};
 
 use crate::commands::advise::AdviseArgs;
 use crate::commands::chat::{self, ChatArgs};
+use crate::commands::completions::{self, CompletionsArgs};
 use crate::commands::demo::DemoArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::inspect::InspectArgs;
+use crate::commands::man_pages::ManPagesArgs;
 use crate::commands::predictor::PredictorArgs;
 use crate::commands::probe::ProbeArgs;
 use crate::commands::pull::{self, PullArgs};
@@ -84,6 +86,12 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Evaluate TRAIL's policy in an M/G/1 queue: response time, memory, preemptions
     Theory(TheoryArgs),
+    /// Print a shell's completion of commands and options
+    #[command(long_about = completions::ABOUT)]
+    Completions(CompletionsArgs),
+    /// Write the manual to a folder, a page for each command
+    #[command(hide = true)]
+    ManPages(ManPagesArgs),
 }
 
 impl Cli {
@@ -157,7 +165,7 @@ fn message(error: &Error, arguments: &[OsString]) -> String {
 }
 
 /// The definition. Options of experts are hidden unless `all` is set.
-fn definition(all: bool) -> clap::Command {
+pub fn definition(all: bool) -> clap::Command {
     let command = Cli::command().max_term_width(100);
     scope::hide(with_negative_numbers(command), all)
 }

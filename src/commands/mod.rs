@@ -3,6 +3,7 @@
 mod access_args;
 pub mod advise;
 pub mod chat;
+pub mod completions;
 pub mod demo;
 pub mod doctor;
 mod doctor_gpu;
@@ -11,6 +12,7 @@ mod http_plot;
 pub mod inspect;
 mod load;
 mod log_args;
+pub mod man_pages;
 pub mod predictor;
 pub mod probe;
 pub mod pull;
@@ -23,7 +25,7 @@ pub mod theory;
 
 use trail_cli::Error;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, definition};
 
 /// Runs the requested command.
 pub fn run(mut cli: Cli) -> Result<(), Error> {
@@ -44,5 +46,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
         Command::Advise(args) => advise::run(engine, &args, *json),
         Command::Doctor(args) => doctor::run(model, engine, &args, *json),
         Command::Theory(args) => theory::run(engine, &args, *json),
+        Command::Completions(args) => completions::run(&args, definition(true), *json),
+        Command::ManPages(args) => man_pages::run(&args, &definition(true), *json),
     }
 }

@@ -12,6 +12,7 @@ mod closed_output;
 mod collection;
 #[path = "../common/mod.rs"]
 mod common;
+mod completions;
 mod control_characters;
 mod damaged;
 mod demo;

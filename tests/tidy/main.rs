@@ -17,6 +17,7 @@ mod functions;
 mod imports;
 mod lengths;
 mod links;
+mod published;
 mod root;
 mod source;
 mod tree;
@@ -118,6 +119,11 @@ fn documents_stay_short() {
 #[test]
 fn dependencies_are_those_of_deny_toml() {
     report(dependencies::check(Path::new(env!("CARGO_MANIFEST_DIR"))));
+}
+
+#[test]
+fn published_crates_have_what_a_registry_shows() {
+    report(published::check(Path::new(env!("CARGO_MANIFEST_DIR"))));
 }
 
 #[test]

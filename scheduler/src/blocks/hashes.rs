@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use super::BlockId;
@@ -12,10 +13,9 @@ use crate::request::RequestIdx;
 
 /// Hash of a full KV block: the caller makes it depend on all tokens up to the end of the block, on
 /// the model, and on whatever else must not be shared, so that equal hashes mean equal KV.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct BlockHash(#[serde(with = "hex")] pub u128);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize))]
+pub struct BlockHash(#[cfg_attr(feature = "log", serde(with = "hex"))] pub u128);
 
 /// Folds a block hash to the word that a map needs.
 #[derive(Default)]
@@ -163,6 +163,7 @@ impl HashIndex {
 }
 
 /// Hexadecimal digits: numbers of 128 bits are no numbers of JSON.
+#[cfg(feature = "log")]
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -1,12 +1,13 @@
 //! Options of a rank by expected remaining length: what a value is made of, and what bounds it.
 
+#[cfg(feature = "log")]
 use serde::{Deserialize, Serialize};
 
 use crate::request::{Phase, RequestState};
 
 /// Options of [`super::Trail`] beyond the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "log", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct Ranking {
     /// Burn-in: output tokens before which a request that entered the batch leaves it only for
     /// want of blocks. The first estimates of the probe are its worst. 0: off.

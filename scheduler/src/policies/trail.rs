@@ -34,8 +34,12 @@ pub struct Trail {
 }
 
 /// Point of the prompt-only predictor's distribution of the output length.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "log",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum InitialLength {
     /// Midpoint of the likeliest bin, as in the paper (section 3.3).
     Likeliest,

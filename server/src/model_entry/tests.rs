@@ -3,11 +3,12 @@
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use trail_cli::ModelArgs;
-use trail_runtime::engine::EngineConfig;
+use trail_cli::{ModelArgs, Setup};
+use trail_runtime::engine::{Engine, EngineConfig};
 use trail_runtime::model::Model;
 
 use super::*;
+use crate::model_source::Loaded;
 
 fn loaded(counters: Arc<Counters>) -> Result<Loaded, Error> {
     let setup = Setup::load(&ModelArgs::default())?;

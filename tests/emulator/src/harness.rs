@@ -187,7 +187,7 @@ impl Emulator {
     }
 
     /// Sets whether queued work runs after a while although no call waits for it (the default).
-    /// Without it the late order does not depend on the host's speed; a host that polls memory
+    /// Without it the late order does not depend on the speed of the host; a host that polls memory
     /// needs it.
     pub fn background(&self, on: bool) {
         self.set(c"trail_emu_background", u64::from(on));

@@ -1,5 +1,4 @@
-//! An emulator of the CUDA driver library that runs kernels on the CPU, and checks what they do.
-//! See README.md.
+#![doc = include_str!("../README.md")]
 
 pub(crate) mod driver;
 pub(crate) mod exec;

@@ -1,6 +1,6 @@
-//! Embeds the runtime in a program: loads a model, submits a request, streams the answer.
+//! 1. Embeds the runtime in a program: loads a model, submits a request, streams the answer.
 //!
-//! `cargo run --release --example embed -- "Tell me a story about a cat."`
+//! `cargo run --release --example 01_embed -- "Tell me a story about a cat."`
 
 use std::error::Error;
 use std::io::Write;
@@ -14,9 +14,14 @@ use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, TextStream, To
 
 /// Answers the prompt given as an argument.
 pub fn main() -> Result<(), Box<dyn Error>> {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo"));
-    let prompt = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let prompt = std::env::args().nth(1);
     let prompt = prompt.unwrap_or_else(|| "Tell me a story about a cat.".into());
+    run(&prompt, &mut std::io::stdout())
+}
+
+/// Streams the answer to `prompt`.
+pub fn run(prompt: &str, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo"));
 
     // Configuration, weights and tokenizer.
     let model = Arc::new(Model::load(folder)?);
@@ -40,16 +45,17 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         match event {
             Event::Token { id, .. } => {
                 generated += 1;
-                print!("{}", text.push(id));
-                std::io::stdout().flush()?;
+                write!(out, "{}", text.push(id))?;
+                out.flush()?;
             }
             Event::Prediction { remaining, .. } => {
                 first_prediction.get_or_insert(remaining);
             }
-            Event::Finished { reason } => println!("{} [{}]", text.flush(), reason.name()),
+            Event::Finished { reason } => writeln!(out, "{} [{}]", text.flush(), reason.name())?,
             Event::PromptToken { .. } | Event::Alternative { .. } | Event::Preempted { .. } => {}
         }
     }
-    println!("{generated} tokens; {:.0} were predicted", first_prediction.unwrap_or(0.0));
+    let predicted = first_prediction.unwrap_or(0.0);
+    writeln!(out, "{generated} tokens; {predicted:.0} were predicted")?;
     Ok(())
 }
