@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The published crates: packaged in order and built from their packages (`cargo publish` without the
 # upload), their sizes, and a new project outside the tree that adds them from a local registry and
-# runs the examples 1, 4 and 7. It takes the newest versions of all other crates. Then the changes
-# of the interfaces against the baseline, if it has one.
+# runs the examples 1, 4 and 7, with the newest versions of all other crates. Arguments go to cargo:
+# `--no-verify` leaves the builds to that project, `--allow-dirty` takes the tree as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Compressed, bytes: trail-ptx has the compiled kernels.
