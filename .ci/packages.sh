@@ -46,8 +46,11 @@ version = "0.1.0"
 edition = "2024"
 rust-version = "1.89"
 [profile.dev]
-debug = false
 opt-level = 1
+# As in this workspace: with checks the CPU kernels take minutes more to compile.
+debug = false
+debug-assertions = false
+overflow-checks = false
 END
 cd "$work/project"
 export CARGO_TARGET_DIR=$work/target
