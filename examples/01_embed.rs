@@ -1,4 +1,5 @@
-//! 1. Embeds the runtime in a program: loads a model, submits a request, streams the answer.
+//! Example 1: Embeds the runtime in a program: loads a model, submits a request, streams the
+//! answer.
 //!
 //! `cargo run --release --example 01_embed -- "Tell me a story about a cat."`
 

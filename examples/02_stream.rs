@@ -1,5 +1,5 @@
-//! 2. Streams answers in async code: the engine has no async runtime, and its events wake the task
-//! of any. Here two answers under tokio, and the same two under smol.
+//! Example 2: Streams answers in async code: the engine has no async runtime, and its events wake
+//! the task of any. Here two answers under tokio, and the same two under smol.
 //!
 //! `cargo run --release --example 02_stream`
 

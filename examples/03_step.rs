@@ -1,5 +1,5 @@
-//! 3. Steps the engine by hand, on a simulated clock: the caller decides when a step runs and what
-//! time it is, and a run repeats to the bit.
+//! Example 3: Steps the engine by hand, on a simulated clock: the caller decides when a step runs
+//! and what time it is, and a run repeats to the bit.
 //!
 //! `cargo run --release --example 03_step`
 

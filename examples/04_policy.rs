@@ -1,5 +1,5 @@
-//! 4. A policy of one's own beside three built-in ones, on a simulated A100 that is loaded above
-//! its capacity.
+//! Example 4: A policy of one's own beside three built-in ones, on a simulated A100 that is loaded
+//! above its capacity.
 //!
 //! `cargo run --release --example 04_policy`
 

@@ -1,5 +1,5 @@
-//! 5. A length predictor of one's own: it learns from finished answers how long those to prompts
-//! with the same first words are, and the engine runs the shortest predicted one first.
+//! Example 5: A length predictor of one's own: it learns from finished answers how long those to
+//! prompts with the same first words are, and the engine runs the shortest predicted one first.
 //!
 //! `cargo run --release --example 05_predictor`
 

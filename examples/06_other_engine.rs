@@ -1,5 +1,6 @@
-//! 6. The scheduler in front of another engine: a toy with its own KV pool, as vLLM or candle would
-//! have one. The scheduler says which tokens to compute into which blocks; the engine computes.
+//! Example 6: The scheduler in front of another engine: a toy with its own KV pool, as vLLM or
+//! candle would have one. The scheduler says which tokens to compute into which blocks; the engine
+//! computes.
 //!
 //! `cargo run --release --example 06_other_engine`
 

@@ -1,5 +1,6 @@
-//! 7. The simulator on a trace: what each policy would have made of recorded requests. Reads CSV of
-//! Azure's LLM traces and of BurstGPT, Mooncake's JSON lines, and the lines of this project.
+//! Example 7: The simulator on a trace: what each policy would have made of recorded requests.
+//! Reads CSV of Azure's LLM traces and of BurstGPT, Mooncake's JSON lines, and the lines of this
+//! project.
 //!
 //! `cargo run --release --example 07_trace -- TRACE.csv`
 

@@ -1,5 +1,5 @@
-//! 8. The probe on activations from elsewhere: a safetensors file that PyTorch wrote, with the
-//! output of layer 3 for each token of one answer, `hidden` `[tokens, d]`.
+//! Example 8: The probe on activations from elsewhere: a safetensors file that PyTorch wrote, with
+//! the output of layer 3 for each token of one answer, `hidden` `[tokens, d]`.
 //!
 //! `cargo run --release --example 08_activations -- FILE.safetensors PROBE.safetensors`
 //!

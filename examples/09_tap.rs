@@ -1,5 +1,5 @@
-//! 9. Taps any layer and reads it: a receiver of one's own gets the residual stream after the
-//! layers that it names, and a plain forward pass says what it should have got.
+//! Example 9: Taps any layer and reads it: a receiver of one's own gets the residual stream after
+//! the layers that it names, and a plain forward pass says what it should have got.
 //!
 //! `cargo run --release --example 09_tap`
 

@@ -1,5 +1,5 @@
-//! 10. The HTTP router inside an axum application: its endpoints below a path of one's own, beside
-//! routes of the application.
+//! Example 10: The HTTP router inside an axum application: its endpoints below a path of one's own,
+//! beside routes of the application.
 //!
 //! `cargo run --release --example 10_router -- 127.0.0.1:8080`
 //!
