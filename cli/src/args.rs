@@ -31,7 +31,7 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 /// The device requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU, or the CPU on a machine without one.
+    /// The first GPU, or the CPU where there is none that can run the kernels.
     Auto,
     /// Exactly this device.
     Named(ComputeDevice),
@@ -42,7 +42,9 @@ impl Device {
     pub fn resolve(self) -> ComputeDevice {
         match self {
             Device::Named(device) => device,
-            Device::Auto if cuda::inventory::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
+            Device::Auto if cuda::inventory::usable().unwrap_or(false) => {
+                ComputeDevice::Cuda { ordinal: 0 }
+            }
             Device::Auto => ComputeDevice::Cpu,
         }
     }

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod first_contact;
 mod gpu;
 mod kernels;
 mod transfers;

@@ -4,7 +4,7 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::error::driver_error;
-use super::kv::KvPool;
+use super::kv::{KvPool, block_bytes};
 use super::launch;
 use super::options::CudaOptions;
 use super::queue::has_run;
@@ -12,7 +12,7 @@ use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase
 use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
-use super::weights::DeviceWeights;
+use super::weights::{DeviceWeights, device_bytes};
 use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, RowSink, Step, Transfers};
 use crate::model::Model;
@@ -71,6 +71,7 @@ impl CudaBackend {
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open(options.ordinal)?);
         let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
+        check_room(&device, model)?;
         let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
@@ -269,6 +270,21 @@ impl CudaBackend {
                 return look().ok_or(CudaError::Silent { step: number });
             }
         }
+    }
+}
+
+/// Refuses a device whose free memory is less than the weights and one KV block.
+fn check_room(device: &Device, model: &Model) -> Result<(), CudaError> {
+    let needed = device_bytes(&model.config) + block_bytes(&model.config);
+    let free = device.free_bytes()?;
+    match needed > free {
+        true => Err(CudaError::Unusable(format!(
+            "the GPU has {} MiB free, and the model's weights with one KV block take {} MiB: free \
+             it of other programs, or choose a smaller model",
+            free >> 20,
+            needed.div_ceil(1 << 20)
+        ))),
+        false => Ok(()),
     }
 }
 

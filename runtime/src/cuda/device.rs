@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::error::{CudaError, LaunchCause, LaunchError, driver_error};
+use super::inventory;
 use super::launch::Launch;
 use super::plan::{Chip, LaunchPlan};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
@@ -72,9 +73,7 @@ impl Device {
 
     /// Opens the device numbered `ordinal`.
     pub fn open(ordinal: usize) -> Result<Device, CudaError> {
-        if !Device::is_present() {
-            return Err(CudaError::Absent);
-        }
+        inventory::check(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(driver_error("opening the device"))?;
         // SAFETY: this project orders its streams by its own events; the bindings' own tracking
         // would add events to every buffer, and calls that a graph capture refuses.

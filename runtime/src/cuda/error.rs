@@ -26,6 +26,8 @@ pub enum CudaError {
     },
     /// There is too little memory.
     OutOfMemory(OutOfMemory),
+    /// The kernels cannot run on this device, or with its driver, for the reason given.
+    Unusable(String),
     /// The kernels cannot run this model.
     Unsupported {
         /// The unsupported property.
@@ -107,7 +109,7 @@ impl fmt::Display for CudaError {
             }
             CudaError::Driver { operation, code } => write!(f, "{operation}: {}", describe(code)),
             CudaError::OutOfMemory(error) => error.fmt(f),
-            CudaError::Contract { what } => f.write_str(what),
+            CudaError::Unusable(what) | CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
                 write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
             }
@@ -170,5 +172,12 @@ pub(super) fn is_out_of_memory(code: &DriverError) -> bool {
 
 /// The driver's name of a code, without asking the driver, which may be lost.
 fn describe(code: &DriverError) -> String {
-    format!("{:?} ({})", code.0, code.0 as u32)
+    let help = match code.0 {
+        CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "; the library found is the toolkit's stub: take its folder (.../stubs) out of \
+             LD_LIBRARY_PATH"
+        }
+        _ => "",
+    };
+    format!("{:?} ({}){help}", code.0, code.0 as u32)
 }

@@ -121,7 +121,15 @@ impl EngineConfig {
             Some(report) => report,
             None => &mut ignore,
         };
-        let backend = CudaBackend::new(model, &options, receiver, progress)?;
+        let backend = match CudaBackend::new(model, &options, receiver, progress) {
+            // Sizes that the user named are to be lowered; of its own the device has too little.
+            Err(CudaError::OutOfMemory(full))
+                if full.free.is_some() && self.kv_blocks.is_none() =>
+            {
+                return Err(BuildError::Unsupported(full.to_string()));
+            }
+            built => built?,
+        };
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
@@ -261,7 +269,7 @@ impl From<CudaError> for BuildError {
     fn from(error: CudaError) -> Self {
         let why = error.to_string();
         match error {
-            CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+            CudaError::Unsupported { .. } | CudaError::Unusable(_) => BuildError::Unsupported(why),
             _ => BuildError::Failed(why),
         }
     }

@@ -128,6 +128,23 @@ pub enum Failing {
     Copy = 2,
 }
 
+/// The chips that the emulator can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chip {
+    /// Ampere; takes text alone.
+    A100 = 0,
+    /// Hopper.
+    H100 = 1,
+    /// Ada with few multiprocessors.
+    L4 = 2,
+    /// Ada.
+    Rtx4090 = 3,
+    /// Blackwell, which nothing was compiled for.
+    B200 = 4,
+    /// Turing, which is too old.
+    T4 = 5,
+}
+
 /// When queued work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -193,9 +210,19 @@ impl Emulator {
         self.set(c"trail_emu_background", u64::from(on));
     }
 
-    /// Makes the device an H100, which runs Hopper's code; devices that are opened later see it.
+    /// Makes the device another chip; devices that are opened later see it.
+    pub fn chip(&self, chip: Chip) {
+        self.set(c"trail_emu_chip", chip as u64);
+    }
+
+    /// Makes the device an H100, which runs Hopper's code.
     pub fn hopper(&self) {
-        self.set(c"trail_emu_chip", 1);
+        self.chip(Chip::H100);
+    }
+
+    /// Sets the version of the driver: 1000 * major + 10 * minor of its CUDA.
+    pub fn driver(&self, version: u32) {
+        self.set(c"trail_emu_driver", u64::from(version));
     }
 
     /// Sets the number of multiprocessors that the device says it has.

@@ -1,7 +1,10 @@
 //! Settings of a test: environment variables at the start, control functions later.
 
 use super::Code;
-use super::chip::{A100, Chip};
+use super::chip::{A100, CHIPS, Chip};
+
+/// Version of the driver unless a test sets another one: CUDA 12.4.
+const DRIVER: u32 = 12040;
 
 /// When queued work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) chip: &'static Chip,
     /// Multiprocessors.
     pub(crate) sms: u32,
+    /// Version of the driver, 1000 * major + 10 * minor of CUDA.
+    pub(crate) driver: i32,
     pub(crate) memory: u64,
     pub(crate) failures: Vec<Failure>,
     /// Error of every call from now on: the device is lost.
@@ -51,8 +56,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a100, h100),
-    /// `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
+    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a name
+    /// in [`CHIPS`]), `_DRIVER` (12040), `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
     /// (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
     pub(crate) fn from_environment() -> Config {
         let number = |name: &str, default: u64| {
@@ -62,7 +67,9 @@ impl Config {
             None => &A100,
             Some((Some(chip), _)) => chip,
             Some((None, name)) => {
-                eprintln!("trail-cuda-emulator: TRAIL_EMU_CHIP: `{name}` is not a100 or h100");
+                let names: Vec<&str> = CHIPS.iter().map(|(name, _)| *name).collect();
+                let names = names.join(", ");
+                eprintln!("trail-cuda-emulator: TRAIL_EMU_CHIP: `{name}` is none of {names}");
                 &A100
             }
         };
@@ -71,7 +78,8 @@ impl Config {
             order: variable("ORDER").map_or(Order::Seeded, |name| Config::order(&name)),
             chip,
             sms: number("SMS", chip.multiprocessors.into()) as u32,
-            memory: number("MEMORY", 80 << 30),
+            driver: number("DRIVER", DRIVER.into()) as i32,
+            memory: number("MEMORY", chip.memory),
             failures: Vec::new(),
             lost: None,
             patience: number("PATIENCE", 400_000_000),

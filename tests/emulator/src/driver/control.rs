@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use super::chip::{A100, H100};
+use super::chip::CHIPS;
 use super::config::{Config, Failure, Order, Target};
 use super::state::lock;
 use super::{Code, run};
@@ -49,12 +49,22 @@ pub(crate) extern "C" fn trail_emu_background(on: u32) {
     run::notice();
 }
 
-/// Makes the device an A100 (0) or an H100 (1).
+/// Makes the device the chip of this index in [`CHIPS`].
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn trail_emu_chip(chip: u32) {
-    let chip = if chip == 0 { &A100 } else { &H100 };
+pub(crate) extern "C" fn trail_emu_chip(index: u32) -> Code {
+    let Some((_, chip)) = CHIPS.get(index as usize) else {
+        return super::error::INVALID_VALUE;
+    };
     let mut state = lock();
     (state.config.chip, state.config.sms) = (chip, chip.multiprocessors);
+    state.config.memory = chip.memory;
+    0
+}
+
+/// Sets the version of the driver.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_driver(version: u32) {
+    lock().config.driver = version as i32;
 }
 
 /// Sets the number of multiprocessors.

@@ -3,7 +3,6 @@
 use std::ffi::{c_uint, c_void};
 
 use super::config::Target;
-use super::device::THREADS_SM;
 use super::occupancy;
 use super::queue::{Launch, Work};
 use super::state::{Handle, State, ready};
@@ -138,7 +137,7 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
     }
-    debug_assert!(threads <= u64::from(THREADS_SM));
+    debug_assert!(threads <= u64::from(chip.threads));
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::chip::Chip;
-use super::device::{BLOCKS_SM, THREADS_SM};
 use super::state::{Handle, ready};
 use super::{Code, api, error, put};
 use crate::ptx::program::Kernel;
@@ -14,10 +13,10 @@ const RESERVED: u32 = 1024;
 
 /// Blocks of one multiprocessor.
 pub(crate) fn blocks(chip: &Chip, kernel: &Kernel, threads: u32, shared: u32) -> u32 {
-    let by_threads = THREADS_SM / threads.max(1).next_multiple_of(32);
+    let by_threads = chip.threads / threads.max(1).next_multiple_of(32);
     let by_shared =
         chip.shared_per_multiprocessor / (kernel.static_shared as u32 + shared + RESERVED);
-    by_threads.min(by_shared).min(BLOCKS_SM)
+    by_threads.min(by_shared).min(chip.blocks)
 }
 
 fn active(function: Handle, threads: c_int, shared: usize) -> Result<c_int, Code> {
