@@ -339,6 +339,7 @@ impl Setup {
                 when_full: args.when_full(),
             },
             progress: Some(Box::new(progress::reporter())),
+            warn: Some(Box::new(|warning| notice(format_args!("warning: {warning}")))),
             ..EngineConfig::default()
         })
     }

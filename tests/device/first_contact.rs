@@ -1,5 +1,5 @@
 //! Drivers and devices that the kernels cannot run on, and those that they have not seen: `auto`
-//! gives the CPU's answer with the reason, `cuda` one line, and none of them a panic.
+//! gives the CPU's answer with the reason, `cuda` one line, and neither a panic.
 
 use std::os::unix::fs::symlink;
 
@@ -66,7 +66,12 @@ fn a_library_that_is_no_driver_is_not_used() {
 }
 
 #[test]
-fn devices_that_nobody_has_seen_give_the_cpus_answer() {
+fn a_driver_without_memory_writes_of_streams_is_not_used() {
+    falls_back(&[("TRAIL_EMU_WITHOUT", "memops")], "the driver has no memory writes of streams");
+}
+
+#[test]
+fn chips_that_were_never_tried_give_the_cpus_answer() {
     let (expected, _) = answer("cpu", &[]);
     for chip in ["l4", "rtx4090", "b200"] {
         let (text, errors) = answer("cuda", &[("TRAIL_EMU_CHIP", chip)]);

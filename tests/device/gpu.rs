@@ -97,7 +97,7 @@ fn a_server_whose_gpu_fails_says_so_and_ends() {
     assert!(status == 500 || status == 503, "{status}");
     assert!(answer["error"]["message"].as_str().is_some_and(|why| why.contains("engine")));
     let (status, output) = server.end();
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(status.code(), Some(3));
     let last = output.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: the engine broke down: "), "{output}");
 }

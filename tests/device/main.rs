@@ -5,6 +5,7 @@
 mod common;
 mod first_contact;
 mod gpu;
+mod hangs;
 mod kernels;
 mod transfers;
 

@@ -4,6 +4,7 @@ use super::device::Device;
 use super::error::{CudaError, driver_error};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{DriverError, result};
+use std::ffi::CStr;
 use std::fmt;
 use trail_ptx::Target;
 
@@ -113,19 +114,19 @@ pub fn driver_version() -> Result<DriverVersion, CudaError> {
 pub fn usable() -> Result<bool, CudaError> {
     let no_device = DriverError(CUresult::CUDA_ERROR_NO_DEVICE);
     match check(0) {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(CudaError::Absent) => Ok(false),
         Err(CudaError::Driver { code, .. }) if code == no_device => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Checks that the device numbered `ordinal` can run the kernels.
-pub(super) fn check(ordinal: usize) -> Result<(), CudaError> {
+/// Checks that the device numbered `ordinal` can run the kernels. Returns the driver's version.
+pub(super) fn check(ordinal: usize) -> Result<DriverVersion, CudaError> {
     let version = driver_version()?;
     match describe(ordinal)?.refusal(version) {
         Some(why) => Err(CudaError::Unusable(why)),
-        None => Ok(()),
+        None => Ok(version),
     }
 }
 
@@ -134,6 +135,17 @@ pub fn devices() -> Result<Vec<Found>, CudaError> {
     driver_version()?;
     let count = result::device::get_count().map_err(driver_error("counting the devices"))?;
     (0..count.max(0) as usize).map(describe).collect()
+}
+
+/// Name of the slot of the device numbered `ordinal`, as `0000:01:00.0`.
+pub(super) fn pci_id(ordinal: usize) -> Option<String> {
+    let device = result::device::get(i32::try_from(ordinal).ok()?).ok()?;
+    let mut name = [0u8; 32];
+    // SAFETY: the driver writes at most as many bytes as the length says.
+    let code =
+        unsafe { sys::cuDeviceGetPCIBusId(name.as_mut_ptr().cast(), name.len() as i32, device) };
+    code.result().ok()?;
+    CStr::from_bytes_until_nul(&name).ok()?.to_str().ok().map(str::to_owned)
 }
 
 fn describe(ordinal: usize) -> Result<Found, CudaError> {

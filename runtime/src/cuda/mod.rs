@@ -14,6 +14,7 @@ mod device;
 mod error;
 mod graphs;
 pub mod inventory;
+mod near_cpus;
 mod options;
 mod sample_results;
 #[cfg_attr(not(feature = "low-level"), allow(unreachable_pub))]
@@ -69,6 +70,7 @@ mod swap;
 mod weights;
 
 pub use backend::CudaBackend;
+pub use device::DEVICE_TIMEOUT;
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use tap::TapMode;
 pub use trace::{Anchor, StepTimes, TapTimes};

@@ -122,7 +122,7 @@ impl EngineConfig {
             None => &mut ignore,
         };
         let backend = match CudaBackend::new(model, &options, receiver, progress) {
-            // Sizes that the user named are to be lowered; of its own the device has too little.
+            // A number of blocks that the user named can be lowered; a full device cannot.
             Err(CudaError::OutOfMemory(full))
                 if full.free.is_some() && self.kv_blocks.is_none() =>
             {
@@ -130,6 +130,9 @@ impl EngineConfig {
             }
             built => built?,
         };
+        if let Some(warn) = &mut self.warn {
+            backend.warnings().iter().for_each(|warning| warn(warning));
+        }
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
@@ -175,6 +178,7 @@ impl EngineConfig {
             probe_threads: settings.probe_threads,
             shares_blocks: !self.no_prefix_cache,
             max_drafts: if matches!(self.speculate, Speculate::Off) { 0 } else { MAX_DRAFT_TOKENS },
+            device_timeout: settings.device_timeout,
             checksums: settings.checksums,
         })
     }

@@ -126,6 +126,10 @@ pub enum Failing {
     Launch = 1,
     /// A copy or a fill.
     Copy = 2,
+    /// A kernel that begins, which never ends.
+    Hang = 3,
+    /// A copy that begins, which never ends.
+    HangCopy = 4,
 }
 
 /// The chips that the emulator can be.
@@ -204,7 +208,7 @@ impl Emulator {
     }
 
     /// Sets whether queued work runs after a while although no call waits for it (the default).
-    /// Without it the late order does not depend on the host's speed; a host that polls memory
+    /// Without it the late order does not depend on the speed of the host; a host that polls memory
     /// needs it.
     pub fn background(&self, on: bool) {
         self.set(c"trail_emu_background", u64::from(on));
@@ -235,9 +239,25 @@ impl Emulator {
         self.set(c"trail_emu_memory", bytes);
     }
 
+    /// Sets the host memory that can be pinned.
+    pub fn host_memory(&self, bytes: u64) {
+        self.set(c"trail_emu_host_memory", bytes);
+    }
+
     /// Sets the warp instructions after which a launch in which no block ends is given up.
     pub fn patience(&self, instructions: u64) {
         self.set(c"trail_emu_patience", instructions);
+    }
+
+    /// Makes the `nth` kernel that begins from now never end.
+    pub fn hang(&self, nth: u64) {
+        self.fail(Failing::Hang, nth, 1);
+    }
+
+    /// Ends the context with all that it holds, as the end of a process does: after a hang what
+    /// used it is leaked.
+    pub fn forget_context(&self) {
+        self.call(c"trail_emu_forget_context");
     }
 
     /// Makes the `nth` `what` from now (1 is the next) fail with a driver error code.
