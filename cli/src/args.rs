@@ -31,7 +31,7 @@ const MAX_KV_BLOCKS: usize = 1 << 27;
 /// The device requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU, or the CPU on a machine without one.
+    /// The first GPU, or the CPU where there is none that can run the kernels.
     Auto,
     /// Exactly this device.
     Named(ComputeDevice),
@@ -42,7 +42,9 @@ impl Device {
     pub fn resolve(self) -> ComputeDevice {
         match self {
             Device::Named(device) => device,
-            Device::Auto if cuda::inventory::count() > 0 => ComputeDevice::Cuda { ordinal: 0 },
+            Device::Auto if cuda::inventory::usable().unwrap_or(false) => {
+                ComputeDevice::Cuda { ordinal: 0 }
+            }
             Device::Auto => ComputeDevice::Cpu,
         }
     }
@@ -186,6 +188,16 @@ pub struct EngineArgs {
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
+    /// GPU: longest time in which no step ends before the device is taken to hang
+    #[arg(
+        long,
+        hide = true,
+        global = true,
+        value_name = "SECONDS",
+        default_value_t = cuda::DEVICE_TIMEOUT.as_secs() as u32,
+        value_parser = count_u32::<1>,
+    )]
+    device_timeout: u32,
     #[command(flatten)]
     pub(crate) cpu: CpuArgs,
 }
@@ -350,6 +362,7 @@ impl EngineArgs {
             sampler_teams: has("sampler-teams"),
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
+            device_timeout: Duration::from_secs(self.device_timeout.into()),
             ..CudaSettings::default()
         }
     }

@@ -10,12 +10,15 @@ use trail_runtime::text::{ChatError, EncodeError};
 /// A failed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// 1: the command failed; 2: it was given bad arguments.
+    /// 1: the command failed; 2: it was given bad arguments; 3: a server's engine broke down.
     code: u8,
     message: String,
 }
 
 impl Error {
+    /// Exit code of a server whose engine broke down.
+    pub const BREAKDOWN: u8 = 3;
+
     /// An error in the arguments: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Error { code: 2, message: message.into() }
@@ -24,6 +27,11 @@ impl Error {
     /// A failure with valid arguments: exit code 1.
     pub fn failed(message: impl Into<String>) -> Self {
         Error { code: 1, message: message.into() }
+    }
+
+    /// The breakdown of a server's engine: exit code 3, which asks for a new start.
+    pub fn breakdown(message: impl Into<String>) -> Self {
+        Error { code: Error::BREAKDOWN, message: message.into() }
     }
 
     /// A request that the engine refused: in the arguments if the request is invalid. `which` names

@@ -236,6 +236,11 @@ impl Setup {
         build: impl Fn(Arc<Model>, EngineConfig) -> Result<E, BuildError>,
     ) -> Result<E, Error> {
         let device = args.device.resolve();
+        if args.device == Device::Auto
+            && let Err(why) = cuda::inventory::usable()
+        {
+            notice(format_args!("warning: {why}; the CPU runs the model"));
+        }
         let build_on = |device| {
             let mut config = self.config(device, args, policy, max_requests)?;
             let log = log.map(LogFile::create).transpose()?;
@@ -247,7 +252,7 @@ impl Setup {
             Err(BuildError::Unsupported(why))
                 if args.device == Device::Auto && device != ComputeDevice::Cpu =>
             {
-                notice(format_args!("warning: {why}; the CPU runs it"));
+                notice(format_args!("warning: {why}; the CPU runs the model"));
                 Ok(build_on(ComputeDevice::Cpu)??)
             }
             built => Ok(built?),
@@ -334,6 +339,7 @@ impl Setup {
                 when_full: args.when_full(),
             },
             progress: Some(Box::new(progress::reporter())),
+            warn: Some(Box::new(|warning| notice(format_args!("warning: {warning}")))),
             ..EngineConfig::default()
         })
     }

@@ -10,9 +10,9 @@
 
 class GridBarrier {
     static constexpr u32 GENERATION = 0x10000;
-    /// Polls after which a block is taken to be lost: a poll is a read of L2, about 0.7 us, so a
-    /// minute and a half; a stage takes less than a millisecond.
-    static constexpr u32 MAX_POLLS = 1u << 27;
+    /// Polls after which a block is taken to be lost: a poll is a read of L2, about 0.7 us, so some
+    /// three seconds; a stage takes less than a millisecond.
+    static constexpr u32 MAX_POLLS = 1u << 22;
     u32 *const word;
     /// Value of the word when this block arrived; used by thread 0 alone.
     u32 seen;

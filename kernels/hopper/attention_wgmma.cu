@@ -101,7 +101,7 @@ struct Kernel {
                 }
                 // The first time round every stage is free: a barrier that was never used has ended
                 // the phase before its first.
-                pipeline::wait(empty + state.stage * 8, state.parity ^ 1);
+                pipeline::wait_bounded(empty + state.stage * 8, state.parity ^ 1);
                 const u32 barrier = full + state.stage * 8;
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
@@ -116,6 +116,7 @@ struct Kernel {
                 state.advance();
             }
         }
+        pipeline::wait_until_free<STAGES>(empty, state);
     }
 
     /// Queries to registers. Those beyond the last are the last one again, and are not stored.

@@ -54,6 +54,13 @@ __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
     return ended != 0;
 }
 
+/// Ends the launch with a fault if `lost`, without a branch: beside one, ptxas schedules products
+/// of other threads further apart.
+__device__ __forceinline__ void trap_if(bool lost) {
+    asm volatile("{\n\t.reg .pred lost;\n\tsetp.ne.u32 lost, %0, 0;\n\t@lost trap;\n\t}" ::"r"(
+        static_cast<u32>(lost)));
+}
+
 // ---- clusters: blocks that run at one time and reach each other's shared memory
 
 /// The address of `shared` in block `rank` of the cluster.

@@ -18,10 +18,23 @@ struct PipelineState {
     }
 };
 
-/// Waits until the phase of `parity` has ended.
+/// Waits until the phase of `parity` has ended, by a thread that multiplies and has no register to
+/// spare. The producer's bounded waits end the launch if it never does.
 __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     while (!ptx::barrier_try_wait(barrier, parity)) {
     }
+}
+
+/// Polls after which a phase is taken to be lost: how long the hardware suspends one is not
+/// documented; at a microsecond some four seconds. A phase takes microseconds.
+constexpr u32 MAX_POLLS = 1u << 22;
+
+/// The same by a producer. A phase that never ends is a fault of the launch, not a device that
+/// hangs.
+__device__ __forceinline__ void wait_bounded(u32 barrier, u32 parity) {
+#pragma unroll 1
+    for (u32 polls = 0; !ptx::barrier_try_wait(barrier, parity); polls++)
+        ptx::trap_if(polls == MAX_POLLS);
 }
 
 /// Barrier of the threads that multiply.
@@ -29,12 +42,13 @@ struct ConsumerBarrier {
     static __device__ __forceinline__ void wait() { ptx::barrier_named<1, CONSUMERS>(); }
 };
 
-/// Waits until the stages that were filled last are free: until then the cluster's other blocks
-/// arrive here, and this block must not end (CUTLASS: producer tail).
+/// Waits until the stages that were filled last are free, at the end of a producer (CUTLASS:
+/// producer tail): until then it watches over the threads that multiply, and the cluster's other
+/// blocks arrive here, so that this block must not end.
 template <int STAGES>
 __device__ __forceinline__ void wait_until_free(u32 empty, PipelineState<STAGES> state) {
     for (int i = 0; i < STAGES; i++) {
-        wait(empty + state.stage * 8, state.parity ^ 1);
+        wait_bounded(empty + state.stage * 8, state.parity ^ 1);
         state.advance();
     }
 }

@@ -116,7 +116,7 @@ struct Kernel {
             for (int stage = 2 * part.from; stage < 2 * part.to; stage++, weights += RUN_BYTES) {
                 // The first time round every stage is free: a barrier that was never used has ended
                 // the phase before its first.
-                wait(empty + state.stage * 8, state.parity ^ 1);
+                pipeline::wait_bounded(empty + state.stage * 8, state.parity ^ 1);
                 const u32 barrier = full + state.stage * 8, to = ring + state.stage * STAGE_BYTES;
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
@@ -137,7 +137,7 @@ struct Kernel {
                 state.advance();
             }
         }
-        if constexpr (CLUSTER > 1) pipeline::wait_until_free<STAGES>(empty, state);
+        pipeline::wait_until_free<STAGES>(empty, state);
     }
 
     /// Frees the stage of a barrier that this thread arrives at.

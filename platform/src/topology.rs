@@ -127,7 +127,7 @@ fn nodes(folder: &Path) -> Vec<(usize, Vec<usize>)> {
 }
 
 /// The numbers in `file`, at least one: `0-3,8` for instance.
-fn list(file: &Path) -> Result<Vec<usize>, String> {
+pub fn list(file: &Path) -> Result<Vec<usize>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -123,7 +123,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "decode_megakernel",
         source: "kernels/decode_megakernel.cu",
-        source_hash: 0x64c1b4a93f9c62f9,
+        source_hash: 0xab595abf49e58735,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/decode_megakernel.ptx")), cubin: include_bytes!("../out/sm_80/decode_megakernel.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/decode_megakernel.cubin") },
@@ -165,7 +165,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/attention_wgmma",
         source: "kernels/hopper/attention_wgmma.cu",
-        source_hash: 0x4b10bdfa8f3a0e1c,
+        source_hash: 0x723288a42d0b8ef1,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/attention_wgmma.cubin") },
         ],
@@ -187,7 +187,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/bulk_logits",
         source: "kernels/hopper/bulk_logits.cu",
-        source_hash: 0x8c85441245c06083,
+        source_hash: 0x568ae08f529d53c8,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_logits.cubin") },
         ],
@@ -209,7 +209,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/bulk_qkv",
         source: "kernels/hopper/bulk_qkv.cu",
-        source_hash: 0x4c7d58d0cb6e2680,
+        source_hash: 0x50a57a6d11893809,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_qkv.cubin") },
         ],
@@ -231,7 +231,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/bulk_residual",
         source: "kernels/hopper/bulk_residual.cu",
-        source_hash: 0xe55e394b54030e17,
+        source_hash: 0x2a270025f2d0c34c,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_residual.cubin") },
         ],
@@ -253,7 +253,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/bulk_swiglu",
         source: "kernels/hopper/bulk_swiglu.cu",
-        source_hash: 0x39a778b18e761c1a,
+        source_hash: 0xf844339bcd01e577,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_swiglu.cubin") },
         ],
@@ -275,7 +275,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/wgmma_qkv",
         source: "kernels/hopper/wgmma_qkv.cu",
-        source_hash: 0xe988cfc0da9d8d77,
+        source_hash: 0xe36d51c2699d73d3,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_qkv.cubin") },
         ],
@@ -297,7 +297,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/wgmma_residual",
         source: "kernels/hopper/wgmma_residual.cu",
-        source_hash: 0xfe4d06bd426d5692,
+        source_hash: 0xdf27627fe6bd9766,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_residual.cubin") },
         ],
@@ -319,7 +319,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/wgmma_swiglu",
         source: "kernels/hopper/wgmma_swiglu.cu",
-        source_hash: 0x080eee84d2bc0a9a,
+        source_hash: 0xf16a8ea4c963370e,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_swiglu.cubin") },
         ],
@@ -443,7 +443,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "sample_choose",
         source: "kernels/sample_choose.cu",
-        source_hash: 0x682a5b7c46f2db56,
+        source_hash: 0x53797de88391393a,
         images: &[
             Image { target: Target::Sm80, ptx: Some(include_str!("../out/sm_80/sample_choose.ptx")), cubin: include_bytes!("../out/sm_80/sample_choose.cubin") },
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/sample_choose.cubin") },

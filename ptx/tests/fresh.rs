@@ -251,3 +251,22 @@ fn every_kernel_is_proven_as_it_is_now() {
         }
     }
 }
+
+/// A grid barrier gives up after 2^22 polls, about three seconds, and so do the producers of wgmma:
+/// a launch that lost a block is a fault, and not a device that hangs.
+#[test]
+fn waits_for_other_threads_give_up_after_seconds() {
+    const LIMIT: &str = ", 4194304;";
+    let hopper = ["qkv", "residual", "swiglu"].map(|name| format!("sm_90a/hopper/wgmma_{name}"));
+    let barriers = ["decode_megakernel", "sample_choose"].map(|name| format!("sm_80/{name}"));
+    let attention = "sm_90a/hopper/attention_wgmma".to_owned();
+    for name in hopper.iter().chain(&barriers).chain([&attention]) {
+        let text = read(&format!("ptx/out/{name}.ptx"));
+        for entry in text.split(".visible .entry ").skip(1) {
+            let of = entry.split('(').next().unwrap_or_default();
+            let count = |what: &str| entry.matches(what).count();
+            assert!(count(LIMIT) > 0, "{of}: no limit");
+            assert_eq!(count(LIMIT), count("trap;"), "{of}: a limit without its trap");
+        }
+    }
+}

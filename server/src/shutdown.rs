@@ -1,16 +1,25 @@
 //! Shutdown: the first signal drains up to a deadline, the second exits at once; an engine failure
-//! drains as well.
+//! ends the process within seconds.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use trail_cli::{Error, notice};
+use trail_cli::{Error, flush_notices, notice};
+use trail_runtime::engine::Fault;
 
 use crate::lifecycle::Phase;
 use crate::signals::Signals;
 use crate::state::ServerState;
 
+/// Time for the error objects of a failed engine to be read.
+const BREAKDOWN_DRAIN: Duration = Duration::from_secs(2);
+/// Time from an engine's failure to the end of the process, whatever blocks: each call to a device
+/// that hangs does.
+const BREAKDOWN_EXIT: Duration = Duration::from_secs(5);
+/// Time for the last lines to be read from stderr, where the process is ended.
+const FLUSH_LIMIT: Duration = Duration::from_millis(100);
 /// Interval of checks for an engine failure.
 const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for the error objects of cut answers to be written.
@@ -38,9 +47,15 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
         let live: u32 = state.models.all().iter().map(|entry| entry.live()).sum();
         notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
     }
-    let cut = drain(&state).await;
-    match (state.models.fault(), cut) {
-        (Some(fault), _) => Err(Error::failed(format!("the engine broke down: {fault}"))),
+    let fault = state.models.fault();
+    let limit = match &fault {
+        Some(_) => state.timeouts.drain.min(BREAKDOWN_DRAIN),
+        None => state.timeouts.drain,
+    };
+    fault.iter().for_each(exit_soon);
+    let cut = drain(&state, limit).await;
+    match (fault.or_else(|| state.models.fault()), cut) {
+        (Some(fault), _) => Err(broke_down(&fault)),
         (None, 0) => Ok(()),
         (None, cut) => {
             let seconds = state.timeouts.drain.as_secs();
@@ -51,13 +66,31 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
     }
 }
 
-/// Lets the accepted requests finish until the deadline, then ends the others. Returns the number
-/// of connections whose response was cut.
-async fn drain(state: &ServerState) -> usize {
+fn broke_down(fault: &Fault) -> Error {
+    Error::breakdown(format!("the engine broke down: {fault}"))
+}
+
+/// Ends the process after [`BREAKDOWN_EXIT`] if it still runs: without its destructors and the exit
+/// handlers of its libraries, as those of a driver may block, too.
+fn exit_soon(fault: &Fault) {
+    let error = broke_down(fault);
+    let wait = move || {
+        thread::sleep(BREAKDOWN_EXIT);
+        notice(format_args!("error: {error}"));
+        flush_notices(FLUSH_LIMIT);
+        signal_hook::low_level::exit(error.code().into());
+    };
+    // Without a thread to spare the process ends when its destructors have run.
+    let _ = thread::Builder::new().name("trail-exit".into()).spawn(wait);
+}
+
+/// Lets the accepted requests finish within `limit`, then ends the others. Returns the number of
+/// connections whose response was cut.
+async fn drain(state: &ServerState, limit: Duration) -> usize {
     let life = &state.lifecycle;
     tokio::select! {
         () = life.all_closed() => return 0,
-        () = sleep(state.timeouts.drain) => {}
+        () = sleep(limit) => {}
     }
     let cut = life.connections();
     life.enter(Phase::Cut);

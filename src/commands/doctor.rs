@@ -8,7 +8,7 @@ use trail_platform::topology::ranges;
 use trail_platform::{Memory, Topology, printable_line};
 use trail_ptx::Target;
 use trail_runtime::cpu::{Isa, bf16_products, byte_products, placement};
-use trail_runtime::cuda::inventory::{self, Found};
+use trail_runtime::cuda::inventory::{self, DriverVersion, Found, LEAST_DRIVER};
 use trail_runtime::engine::ComputeDevice;
 
 use super::doctor_gpu;
@@ -63,6 +63,8 @@ struct Report {
     /// The reason if the kernel gives no huge pages.
     huge_pages: Result<(), String>,
     simd: Vec<&'static str>,
+    /// Version of CUDA that the GPU's driver has; `None` without one.
+    driver: Option<DriverVersion>,
     /// GPUs, or the reason why there are none.
     gpus: Result<Vec<Found>, String>,
     /// Device that `--device` selects.
@@ -86,6 +88,7 @@ impl Report {
             memory: Memory::read(),
             huge_pages: machine::huge_pages(),
             simd: machine::simd(),
+            driver: inventory::driver_version().ok(),
             gpus: inventory::devices().map_err(|error| error.to_string()),
             device,
             demo_model: trail_cli::demo_model().ok().map(|folder| folder.display().to_string()),
@@ -107,7 +110,9 @@ impl Report {
             "memory_bytes": self.memory.map(|memory| memory.total_bytes),
             "available_bytes": self.memory.map(|memory| memory.available_bytes),
             "simd": self.simd,
-            "gpus": self.gpus.iter().flatten().map(gpu_json).collect::<Vec<_>>(),
+            "cuda_driver": self.driver.map(|version| version.to_string()),
+            "least_cuda_driver": LEAST_DRIVER.to_string(),
+            "gpus": self.gpus.iter().flatten().map(|gpu| self.gpu_json(gpu)).collect::<Vec<_>>(),
             "gpu_error": self.gpus.as_ref().err(),
             "demo_model": self.demo_model,
             "uses": {
@@ -140,7 +145,7 @@ impl Report {
         let gpus = match &self.gpus {
             Err(why) => vec![format!("none: {why}")],
             Ok(gpus) if gpus.is_empty() => vec!["none".into()],
-            Ok(gpus) => gpus.iter().map(|gpu| gpu_line(gpu, gib)).collect(),
+            Ok(gpus) => gpus.iter().map(|gpu| self.gpu_line(gpu, gib)).collect(),
         };
         let kernels = format!(
             "{} kernels ({} for quantized weights{}), {} threads",
@@ -170,35 +175,47 @@ impl Report {
             format!("will be used {uses}"),
         ];
         let gpus = gpus.into_iter().map(|gpu| format!("GPU          {gpu}"));
-        head.into_iter().chain(gpus).chain(tail).collect()
+        let driver = self.driver.map(|version| {
+            format!("GPU driver   CUDA {version}; the kernels need {LEAST_DRIVER} or newer")
+        });
+        head.into_iter().chain(gpus).chain(driver).chain(tail).collect()
+    }
+
+    /// The reason why the kernels cannot run on `gpu`, if any.
+    fn refusal(&self, gpu: &Found) -> Option<String> {
+        gpu.refusal(self.driver?)
+    }
+
+    fn gpu_json(&self, gpu: &Found) -> Value {
+        json!({
+            "ordinal": gpu.ordinal,
+            "name": gpu.name,
+            "memory_bytes": gpu.memory_bytes,
+            "compute": format!("{}.{}", gpu.compute.0, gpu.compute.1),
+            "multiprocessors": gpu.multiprocessors,
+            "code": code(gpu),
+            "refused": self.refusal(gpu),
+        })
+    }
+
+    fn gpu_line(&self, gpu: &Found, gib: impl Fn(u64) -> String) -> String {
+        let code = match self.refusal(gpu) {
+            Some(why) => format!("not used: {why}"),
+            None => format!("code: {}", code(gpu)),
+        };
+        format!(
+            "cuda:{} {}, {}, {} multiprocessors, compute {}.{}, {code}",
+            gpu.ordinal,
+            gpu.name,
+            gib(gpu.memory_bytes as u64),
+            gpu.multiprocessors,
+            gpu.compute.0,
+            gpu.compute.1,
+        )
     }
 }
 
 /// Kind of code that `gpu` runs: cubin or PTX.
 fn code(gpu: &Found) -> &'static str {
     gpu.target().map_or("PTX, compiled by the driver", Target::name)
-}
-
-fn gpu_json(gpu: &Found) -> Value {
-    json!({
-        "ordinal": gpu.ordinal,
-        "name": gpu.name,
-        "memory_bytes": gpu.memory_bytes,
-        "compute": format!("{}.{}", gpu.compute.0, gpu.compute.1),
-        "multiprocessors": gpu.multiprocessors,
-        "code": code(gpu),
-    })
-}
-
-fn gpu_line(gpu: &Found, gib: impl Fn(u64) -> String) -> String {
-    format!(
-        "cuda:{} {}, {}, {} multiprocessors, compute {}.{}, code: {}",
-        gpu.ordinal,
-        gpu.name,
-        gib(gpu.memory_bytes as u64),
-        gpu.multiprocessors,
-        gpu.compute.0,
-        gpu.compute.1,
-        code(gpu)
-    )
 }

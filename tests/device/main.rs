@@ -3,7 +3,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod first_contact;
 mod gpu;
+mod hangs;
 mod kernels;
 mod transfers;
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use trail_runtime::backend::{BLOCK_TOKENS, Backend, Batch, Sampled, SamplingParams, Step};
-use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
+use trail_runtime::cuda::{CudaBackend, CudaOptions, DEVICE_TIMEOUT, TapMode};
 
 use crate::model::BenchModel;
 
@@ -66,6 +66,7 @@ impl Runner {
             probe_threads: settings.probe_threads,
             shares_blocks: false,
             max_drafts: 0,
+            device_timeout: DEVICE_TIMEOUT,
             checksums: false,
         };
         let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})

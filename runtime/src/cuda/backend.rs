@@ -1,14 +1,16 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's
 //! threads.
 
+use super::context::UnlessHung;
 use super::device::Device;
 use super::error::CudaError;
 use super::error::driver_error;
 use super::kv::KvPool;
 use super::launch;
+use super::near_cpus;
 use super::options::CudaOptions;
 use super::queue::has_run;
-use super::step::{Executor, ExecutorConfig, KernelOptions, StepLimits, StepPhase, TapConfig};
+use super::step::{Executor, ExecutorConfig, KernelOptions, StepPhase, TapConfig};
 use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
@@ -47,10 +49,10 @@ pub struct CudaBackend {
     receiver: Option<Arc<dyn RowSink>>,
     mode: TapMode,
     // Before the pool that it copies.
-    swap: Option<Swap>,
-    executor: Executor,
+    swap: Option<UnlessHung<Swap>>,
+    executor: UnlessHung<Executor>,
     /// By parity of the step's number.
-    pending: [Pending; STEPS],
+    pending: UnlessHung<[Pending; STEPS]>,
     /// The last step that was launched, and that was collected.
     launched: u64,
     collected: u64,
@@ -58,6 +60,7 @@ pub struct CudaBackend {
     /// From a step's plan to its launch.
     host: Duration,
     name: String,
+    warnings: Vec<String>,
 }
 
 impl CudaBackend {
@@ -69,22 +72,17 @@ impl CudaBackend {
         receiver: Option<Arc<dyn RowSink>>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
-        let device = Arc::new(Device::open(options.ordinal)?);
+        let device = Arc::new(Device::open_within(options.ordinal, options.device_timeout)?);
         let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
+        DeviceWeights::check_room(&device, &model.config)?;
         let weights = DeviceWeights::upload(&device, model, progress)?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
-        let mut executor = Executor::new(ExecutorConfig {
-            device,
+        let executor = Executor::new(ExecutorConfig {
+            device: device.clone(),
             config: model.config.clone(),
             weights,
-            limits: StepLimits {
-                rows: options.max_rows,
-                segments: options.max_segments,
-                drafts: options.max_drafts,
-                requests: options.max_requests,
-                context: options.max_context,
-            },
+            limits: options.limits(),
             kv_blocks: options.kv_blocks,
             tap: tap.map(|layer| TapConfig {
                 mode,
@@ -100,12 +98,15 @@ impl CudaBackend {
                 sampler_teams: options.sampler_teams,
             },
         })?;
-        executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
-        let swap = open_swap(&mut executor, options)?;
+        let mut executor = UnlessHung::new(executor, device.shared());
+        let (halves, mut warnings) = (mode == TapMode::Blocking, Vec::new());
+        executor.prepare(options.graphs, halves, progress, &mut warnings)?;
+        let swap = open_swap(&mut executor, options, &mut warnings)?;
         let threads = match (executor.ring(), &receiver) {
             (Some((ring, on_device)), Some(receiver)) if mode != TapMode::Blocking => {
                 let (ring, receiver) = (ring.clone(), receiver.clone());
-                Some(Threads::start(ring, receiver, on_device, options.probe_threads)?)
+                let cpus = near_cpus::of_device(options.ordinal);
+                Some(Threads::start(ring, receiver, on_device, options.probe_threads, &cpus)?)
             }
             _ => None,
         };
@@ -113,7 +114,7 @@ impl CudaBackend {
             let sampled_rows = Vec::with_capacity(options.max_segments + options.max_drafts);
             Ok::<_, CudaError>(Pending { number: 0, sampled_rows, end: executor.device.event()? })
         };
-        let pending = [pending()?, pending()?];
+        let pending = UnlessHung::new([pending()?, pending()?], device.shared());
         let (launched, collected, takes_drafts) = (0, 0, options.max_drafts > 0);
         Ok(CudaBackend {
             threads,
@@ -127,7 +128,13 @@ impl CudaBackend {
             takes_drafts,
             host: Duration::ZERO,
             name,
+            warnings,
         })
+    }
+
+    /// Warnings of its start, a line for each thing that it goes on without.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Blocks of the KV pool.
@@ -227,10 +234,8 @@ impl CudaBackend {
         let pending = &self.pending[(number % STEPS as u64) as usize];
         assert!(number <= self.launched && pending.number == number, "no step to collect");
         if pending.sampled_rows.is_empty() {
-            let waiting = |code| at_step(number, code);
-            while !has_run(&pending.end).map_err(waiting)? {
-                std::thread::yield_now();
-            }
+            let context = self.executor.device.shared();
+            context.wait(&waiting_for(number), || has_run(&pending.end))?;
         }
         let first = sampled.len();
         for &row in &pending.sampled_rows {
@@ -248,7 +253,7 @@ impl CudaBackend {
     /// Polls `look` until it finds something. A device that has stopped, or that has ended its work
     /// without bringing it, is an error.
     fn wait<T>(&self, number: u64, look: impl Fn() -> Option<T>) -> Result<T, CudaError> {
-        let mut queried: Option<Instant> = None;
+        let (begin, mut queried) = (Instant::now(), None::<Instant>);
         let mut spins = 0;
         loop {
             if let Some(found) = look() {
@@ -268,12 +273,17 @@ impl CudaBackend {
                 // Work that ended between the two queries has stored its result by now.
                 return look().ok_or(CudaError::Silent { step: number });
             }
+            self.executor.device.shared().check_time(begin, &waiting_for(number))?;
         }
     }
 }
 
 /// The host pool that `options` ask for, if any.
-fn open_swap(executor: &mut Executor, options: &CudaOptions) -> Result<Option<Swap>, CudaError> {
+fn open_swap(
+    executor: &mut Executor,
+    options: &CudaOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Option<UnlessHung<Swap>>, CudaError> {
     let host_blocks = (options.host_kv_bytes / executor.kv().block_bytes()).min(MAX_BLOCKS) as u32;
     if host_blocks == 0 {
         return Ok(None);
@@ -281,7 +291,19 @@ fn open_swap(executor: &mut Executor, options: &CudaOptions) -> Result<Option<Sw
     let CudaOptions { max_requests, checksums, .. } = *options;
     let options = SwapOptions { host_blocks, max_requests, checksums };
     let stream = executor.compute().stream();
-    let mut swap = Swap::new(&executor.device, stream, executor.kv(), options)?;
+    let swap = Swap::that_fits(&executor.device, stream, executor.kv(), options)?;
+    let fits = swap.as_ref().map_or(0, |swap| swap.host_blocks());
+    if fits < host_blocks {
+        let mib = |blocks: u32| (blocks as usize * executor.kv().block_bytes()) >> 20;
+        warnings.push(format!(
+            "the system pins {} MiB of host memory for swapped KV blocks, not the {} MiB of \
+             --host-kv-gib: preempted requests that find no room there are recomputed",
+            mib(fits),
+            mib(host_blocks)
+        ));
+    }
+    let Some(swap) = swap else { return Ok(None) };
+    let mut swap = UnlessHung::new(swap, executor.device.shared());
     swap.set_token_s(executor.measure_token_s()?);
     Ok(Some(swap))
 }
@@ -315,7 +337,8 @@ impl Backend for CudaBackend {
 impl CudaBackend {
     /// There is one wherever `transfers` gave the caller this.
     fn swap(&mut self) -> Result<&mut Swap, Fault> {
-        self.swap.as_mut().ok_or_else(|| Fault("this backend was built without a host pool".into()))
+        let swap = self.swap.as_deref_mut();
+        swap.ok_or_else(|| Fault("this backend was built without a host pool".into()))
     }
 }
 
@@ -334,7 +357,7 @@ impl Transfers for CudaBackend {
     }
 
     fn host_blocks(&self) -> u32 {
-        self.swap.as_ref().map_or(0, Transfers::host_blocks)
+        self.swap.as_ref().map_or(0, |swap| swap.host_blocks())
     }
 
     fn block_bytes(&self) -> u64 {
@@ -342,14 +365,18 @@ impl Transfers for CudaBackend {
     }
 
     fn block_s(&self) -> f64 {
-        self.swap.as_ref().map_or(0.0, Transfers::block_s)
+        self.swap.as_ref().map_or(0.0, |swap| swap.block_s())
     }
 
     fn token_s(&self) -> f64 {
-        self.swap.as_ref().map_or(0.0, Transfers::token_s)
+        self.swap.as_ref().map_or(0.0, |swap| swap.token_s())
     }
 }
 
+fn waiting_for(number: u64) -> String {
+    format!("waiting for step {number}")
+}
+
 fn at_step(number: u64, code: cudarc::driver::DriverError) -> CudaError {
-    CudaError::Driver { operation: format!("waiting for step {number}"), code }
+    CudaError::Driver { operation: waiting_for(number), code }
 }

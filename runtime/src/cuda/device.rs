@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::error::{CudaError, LaunchCause, LaunchError, driver_error};
+use super::inventory::{self, DriverVersion};
 use super::launch::Launch;
 use super::plan::{Chip, LaunchPlan};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
@@ -11,13 +12,21 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use trail_ptx::{Entry, Module, Parameters, Target};
+
+/// Least driver that records a launch which begins while its predecessor ends (545.23).
+const RECORDS_OVERLAP: DriverVersion = DriverVersion(12_030);
+
+/// Default of the longest wait for the device: a step takes less than a second.
+pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A device with its kernels. Modules load when first needed, or all at once by
 /// [`Device::load_all`].
 pub struct Device {
     context: Arc<Context>,
     chip: Chip,
+    driver: DriverVersion,
     pub(super) kernels: Mutex<Kernels>,
 }
 
@@ -70,18 +79,21 @@ impl Device {
         cfg!(target_os = "linux") && unsafe { sys::is_culib_present() }
     }
 
-    /// Opens the device numbered `ordinal`.
+    /// Opens the device numbered `ordinal`, with the default timeout.
     pub fn open(ordinal: usize) -> Result<Device, CudaError> {
-        if !Device::is_present() {
-            return Err(CudaError::Absent);
-        }
+        Device::open_within(ordinal, DEVICE_TIMEOUT)
+    }
+
+    /// Opens the device numbered `ordinal`. A wait that is longer than `timeout` is an error.
+    pub fn open_within(ordinal: usize, timeout: Duration) -> Result<Device, CudaError> {
+        let driver = inventory::check(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(driver_error("opening the device"))?;
         // SAFETY: this project orders its streams by its own events; the bindings' own tracking
         // would add events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
         let chip = read_chip(&context).map_err(driver_error("reading the device's attributes"))?;
-        let context = Arc::new(Context::new(context));
-        Ok(Device { context, chip, kernels: Mutex::default() })
+        let context = Arc::new(Context::new(context, timeout));
+        Ok(Device { context, chip, driver, kernels: Mutex::default() })
     }
 
     /// The driver's context.
@@ -97,6 +109,30 @@ impl Device {
     /// The properties that plans depend on.
     pub fn chip(&self) -> &Chip {
         &self.chip
+    }
+
+    /// Version of the driver.
+    pub fn driver(&self) -> DriverVersion {
+        self.driver
+    }
+
+    /// Blocks of `plan` that the device holds at one time, by the code that it loaded.
+    pub fn resident_blocks(&self, plan: &LaunchPlan) -> Result<u32, CudaError> {
+        let function = self.function(plan, false)?;
+        self.context.bind()?;
+        let mut blocks = 0;
+        // SAFETY: the function is loaded in this context; the driver writes one integer.
+        let code = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                function.handle,
+                plan.block as i32,
+                plan.shared_bytes as usize,
+            )
+        };
+        let failed = |code| LaunchError { plan: *plan, cause: LaunchCause::Driver(code) };
+        code.result().map_err(failed)?;
+        Ok(blocks.max(0) as u32 * self.chip.multiprocessors)
     }
 
     /// Loads every module that has code for this device.
@@ -139,7 +175,7 @@ impl Device {
     ) -> Result<(), CudaError> {
         let Launch { plan, params } = launch;
         let failed = |cause| CudaError::from(LaunchError { plan: *plan, cause });
-        let function = self.function(plan)?;
+        let function = self.function(plan, true)?;
         if function.entry.params != P::NAME || function.entry.param_bytes as usize != size_of::<P>()
         {
             let expected = function.entry.params;
@@ -147,7 +183,7 @@ impl Device {
         }
         self.context.bind()?;
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
-        let mut attribute = attribute(plan, function.code);
+        let mut attribute = attribute(plan, function.code, self.driver);
         let config = sys::CUlaunchConfig {
             gridDimX: plan.grid[0],
             gridDimY: plan.grid[1],
@@ -180,8 +216,8 @@ impl Device {
         self.load(&mut kernels, module)
     }
 
-    /// The loaded kernel that `plan` names.
-    fn function(&self, plan: &LaunchPlan) -> Result<Function, CudaError> {
+    /// The loaded kernel that `plan` names, noted as launched where it `is_launched`.
+    fn function(&self, plan: &LaunchPlan, is_launched: bool) -> Result<Function, CudaError> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = CudaError::NoCode { module: plan.kernel };
         if !kernels.functions.contains_key(plan.kernel) {
@@ -189,7 +225,7 @@ impl Device {
             self.load(&mut kernels, module)?;
         }
         let function = kernels.functions.get_mut(plan.kernel).ok_or(missing)?;
-        function.launched = true;
+        function.launched |= is_launched;
         Ok(*function)
     }
 
@@ -199,7 +235,7 @@ impl Device {
         let fail = |code| CudaError::Driver { operation: format!("loading {}", module.name), code };
         self.context.bind()?;
         let image = self.chip.target.and_then(|target| module.image(target));
-        let native = image.map(|image| (image.target, load_image(image.cubin.to_vec())));
+        let native = image.map(|image| (image.target, self.context.load(image.cubin)));
         let (handle, code) = match native {
             Some((target, Ok(handle))) => (handle, Code::Cubin(target)),
             // A driver that has no use for the machine code compiles the text.
@@ -207,9 +243,7 @@ impl Device {
             _ => {
                 let text = module.portable_ptx();
                 let text = text.ok_or(CudaError::NoCode { module: module.name })?;
-                let mut bytes = text.as_bytes().to_vec();
-                bytes.push(0);
-                (load_image(bytes).map_err(fail)?, Code::Ptx)
+                (self.context.compile(module.name, text)?, Code::Ptx)
             }
         };
         kernels.modules.push(handle);
@@ -232,9 +266,12 @@ impl Device {
         let name = CString::new(entry.name).unwrap_or_default();
         // SAFETY: the module was loaded in the current context.
         let handle = unsafe { result::module::get_function(module, name)? };
-        let fixed = entry.resources.iter().map(|found| found.shared_bytes).max().unwrap_or(0);
-        let dynamic = self.chip.shared_per_block.saturating_sub(fixed);
         type Attribute = sys::CUfunction_attribute;
+        let fixed = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // Asked of the driver, which may have compiled the code.
+        // SAFETY: the function is alive.
+        let fixed = unsafe { result::function::get_function_attribute(handle, fixed)? };
+        let dynamic = self.chip.shared_per_block.saturating_sub(fixed.max(0) as u32);
         for (attribute, value) in [
             (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32),
             (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
@@ -261,13 +298,17 @@ impl Drop for Device {
 /// begin while its predecessor ends and itself waits before it reads what that one wrote. Only
 /// Hopper's machine code has that wait: the text of sm_80, which a driver may have compiled in its
 /// place, begins when its predecessor has ended.
-fn attribute(plan: &LaunchPlan, code: Code) -> Option<sys::CUlaunchAttribute> {
+fn attribute(
+    plan: &LaunchPlan,
+    code: Code,
+    driver: DriverVersion,
+) -> Option<sys::CUlaunchAttribute> {
     // SAFETY: the type is plain data, for which zeros are valid.
     let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
     if plan.cooperative {
         attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
         attribute.value.cooperative = 1;
-    } else if plan.overlaps && code == Code::Cubin(Target::Sm90a) {
+    } else if plan.overlaps && code == Code::Cubin(Target::Sm90a) && driver >= RECORDS_OVERLAP {
         attribute.id =
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attribute.value.programmaticStreamSerializationAllowed = 1;
@@ -275,12 +316,6 @@ fn attribute(plan: &LaunchPlan, code: Code) -> Option<sys::CUlaunchAttribute> {
         return None;
     }
     Some(attribute)
-}
-
-/// Loads machine code, or text that ends in a zero byte, into the current context.
-fn load_image(bytes: Vec<u8>) -> Result<sys::CUmodule, DriverError> {
-    // SAFETY: the image is an ELF file or a terminated text, and alive for the call.
-    unsafe { result::module::load_data(bytes.as_ptr().cast()) }
 }
 
 /// Returns true if the driver refused the code as not made for it, rather than as broken.
@@ -324,10 +359,12 @@ mod tests {
     fn only_the_machine_code_of_hopper_overlaps_its_predecessor() {
         let plan = crate::cuda::plan::step::embed(1, 64);
         assert!(plan.overlaps && !plan.cooperative);
-        let id = |code| attribute(&plan, code).map(|attribute| attribute.id);
+        let id_by = |code, driver| attribute(&plan, code, driver).map(|attribute| attribute.id);
+        let id = |code| id_by(code, RECORDS_OVERLAP);
         let overlap =
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         assert_eq!(id(Code::Cubin(Target::Sm90a)), Some(overlap));
         assert_eq!((id(Code::Cubin(Target::Sm80)), id(Code::Ptx)), (None, None));
+        assert_eq!(id_by(Code::Cubin(Target::Sm90a), DriverVersion(12_020)), None);
     }
 }

@@ -6,6 +6,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 /// A call to the driver that failed, or has no driver to go to.
 #[derive(Debug)]
@@ -26,12 +27,21 @@ pub enum CudaError {
     },
     /// There is too little memory.
     OutOfMemory(OutOfMemory),
+    /// The kernels cannot run on this device, or with its driver, for the reason given.
+    Unusable(String),
     /// The kernels cannot run this model.
     Unsupported {
         /// The unsupported property.
         what: String,
         /// The supported alternatives.
         supported: String,
+    },
+    /// The device was not done in time.
+    Hangs {
+        /// The operation that the host waited in, as a participle phrase.
+        what: String,
+        /// The longest wait.
+        timeout: Duration,
     },
     /// The device has done all its work, and a step's tokens are not there.
     Silent {
@@ -61,6 +71,27 @@ pub struct OutOfMemory {
 }
 
 impl CudaError {
+    /// True if a step that could not be recorded as a graph can be launched kernel by kernel: there
+    /// was no memory for the graph, or the driver does not record such a step.
+    pub(super) fn is_about_recording(&self) -> bool {
+        let code = match self {
+            CudaError::Driver { code, .. } => code,
+            CudaError::Launch(error) => match &error.cause {
+                LaunchCause::Driver(code) => code,
+                LaunchCause::Parameters { .. } => return false,
+            },
+            _ => return false,
+        };
+        let first = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32;
+        let last = CUresult::CUDA_ERROR_CAPTURED_EVENT as u32;
+        matches!(
+            code.0,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY
+                | CUresult::CUDA_ERROR_NOT_SUPPORTED
+                | CUresult::CUDA_ERROR_NOT_PERMITTED
+        ) || (first..=last).contains(&(code.0 as u32))
+    }
+
     /// The same error; `help` replaces the advice of an out-of-memory error.
     pub fn or_try(self, help: &'static str) -> CudaError {
         match self {
@@ -107,10 +138,16 @@ impl fmt::Display for CudaError {
             }
             CudaError::Driver { operation, code } => write!(f, "{operation}: {}", describe(code)),
             CudaError::OutOfMemory(error) => error.fmt(f),
-            CudaError::Contract { what } => f.write_str(what),
+            CudaError::Unusable(what) | CudaError::Contract { what } => f.write_str(what),
             CudaError::Unsupported { what, supported } => {
                 write!(f, "{what}: the CUDA kernels take {supported}; --device cpu runs it")
             }
+            CudaError::Hangs { what, timeout } => write!(
+                f,
+                "{what}: the GPU was not done in {} s (--device-timeout) and hangs: start the \
+                 program again",
+                timeout.as_secs_f64()
+            ),
             CudaError::Silent { step } => {
                 write!(f, "the device ended step {step} without its results")
             }
@@ -170,5 +207,12 @@ pub(super) fn is_out_of_memory(code: &DriverError) -> bool {
 
 /// The driver's name of a code, without asking the driver, which may be lost.
 fn describe(code: &DriverError) -> String {
-    format!("{:?} ({})", code.0, code.0 as u32)
+    let help = match code.0 {
+        CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "; the library found is the toolkit's stub: take its folder (.../stubs) out of \
+             LD_LIBRARY_PATH"
+        }
+        _ => "",
+    };
+    format!("{:?} ({}){help}", code.0, code.0 as u32)
 }

@@ -10,6 +10,11 @@ use cudarc::driver::sys::{self, CUstreamCaptureMode};
 use std::ptr;
 use std::sync::Arc;
 
+/// Nodes keep the priorities of their streams, which would be one otherwise: the side stream's
+/// kernels go before those of the upper layers
+/// (`CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`).
+const FLAGS: u64 = 8;
+
 /// A recorded list of launches. Its kernels' parameters, and so all addresses, are fixed.
 pub(super) struct Graph {
     executable: sys::CUgraphExec,
@@ -22,7 +27,7 @@ unsafe impl Send for Graph {}
 
 impl Graph {
     /// Records what `issue` launches on `queue`.
-    fn record(
+    pub(super) fn record(
         queue: &Queue,
         issue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
@@ -35,18 +40,31 @@ impl Graph {
         let issued = issue();
         // Ended in any case: a stream that records runs nothing.
         // SAFETY: the capture was begun above, on this thread.
-        let graph = unsafe { result::stream::end_capture(stream.cu_stream()) };
-        issued?;
-        let graph = graph.map_err(driver_error(WHAT))?;
-        let mut executable = ptr::null_mut();
-        // SAFETY: the graph was made by the capture, and is destroyed once; the executable does not
-        // need it.
-        let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0) }.result();
-        let context = device.shared().clone();
-        // SAFETY: as above.
-        context.release("a graph", || unsafe { result::graph::destroy(graph) });
-        made.map_err(driver_error("making a graph ready"))?;
-        Ok(Graph { executable, context })
+        let ended = unsafe { result::stream::end_capture(stream.cu_stream()) };
+        let (context, mut executable) = (device.shared().clone(), ptr::null_mut());
+        let made = match (issued, ended) {
+            (Ok(()), Ok(graph)) => {
+                // SAFETY: the graph was made by the capture; the executable does not need it.
+                unsafe { sys::cuGraphInstantiateWithFlags(&mut executable, graph, FLAGS) }
+                    .result()
+                    .map_err(driver_error("making a graph ready"))
+            }
+            // A launch that failed is also why the capture ended badly.
+            (Err(error), _) => Err(error),
+            (Ok(()), Err(code)) => Err(driver_error(WHAT)(code)),
+        };
+        if let Ok(graph) = ended {
+            // SAFETY: made by the capture, and destroyed here alone.
+            context.release("a graph", || unsafe { result::graph::destroy(graph) });
+        }
+        made?;
+        let graph = Graph { executable, context };
+        // Takes its memory on the device here, and not at its first launch.
+        // SAFETY: the executable was made above, and the stream is alive.
+        let uploaded = unsafe { result::graph::upload(graph.executable, stream.cu_stream()) };
+        uploaded.map_err(driver_error("uploading a graph"))?;
+        queue.synchronize("uploading a graph")?;
+        Ok(graph)
     }
 
     /// Launches it after what `queue` has.
@@ -82,21 +100,14 @@ impl Graphs {
         Graphs { parts, ..Graphs::default() }
     }
 
-    pub(super) fn capture(
-        &mut self,
-        queue: &Queue,
-        key: [usize; 2],
-        phase: StepPhase,
-        issue: impl FnOnce() -> Result<(), CudaError>,
-    ) -> Result<(), CudaError> {
-        let graph = Graph::record(queue, issue)?;
+    /// Keeps `graph` for `key` and `phase`.
+    pub(super) fn keep(&mut self, key: [usize; 2], phase: StepPhase, graph: Graph) {
         let index = self.index(key, phase);
         if self.graphs.len() <= index {
             self.graphs.resize_with(index + 1, || None);
         }
         self.graphs[index] = Some(graph);
         self.count += 1;
-        Ok(())
     }
 
     /// Graphs there are.

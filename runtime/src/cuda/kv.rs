@@ -20,8 +20,6 @@ pub(super) fn layer_stride(config: &ModelConfig) -> usize {
     2 * config.kv_size() * BLOCK_TOKENS
 }
 
-/// Device memory that a captured graph may take, bytes.
-const GRAPH_BYTES: usize = 256 << 10;
 /// Left free for the driver, beside the graphs, when the pool takes the rest, bytes; on a small
 /// device a sixteenth.
 const RESERVE: usize = 512 << 20;
@@ -75,19 +73,19 @@ impl KvPool {
     }
 
     /// A pool of `blocks`, with room for sums if a layer `is_tapped`; by default no more than
-    /// `max`, and what fits beside `graphs` captured graphs and the driver's own memory. Allocate
-    /// everything else first.
+    /// `max`, and what fits beside `graph_bytes` of captured graphs and the driver's own memory.
+    /// Allocate everything else first.
     pub(super) fn sized(
         device: &Device,
         config: &ModelConfig,
         is_tapped: bool,
         blocks: Option<usize>,
         max: usize,
-        graphs: usize,
+        graph_bytes: usize,
     ) -> Result<KvPool, CudaError> {
         let block_bytes = block_bytes(config) + if is_tapped { sums_bytes(config) } else { 0 };
         let free = device.free_bytes()?;
-        let reserve = (RESERVE + graphs * GRAPH_BYTES).min(free / 16);
+        let reserve = RESERVE.min(free / 16) + graph_bytes.min(free / 2);
         let fit = free.saturating_sub(reserve) / block_bytes;
         let blocks = blocks.or_else(|| (fit > max).then_some(max));
         KvPool::of_blocks(device, block_bytes, blocks, reserve)

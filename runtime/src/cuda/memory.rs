@@ -10,10 +10,12 @@ use super::device::Device;
 use super::error::is_out_of_memory;
 use super::error::{CudaError, OutOfMemory, driver_error};
 use super::plain::{self, Plain};
+use super::queue::completion;
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError, result};
 use std::ffi::c_void;
 use std::ops::Range;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use trail_ptx::DevicePtr;
@@ -22,7 +24,7 @@ use trail_ptx::DevicePtr;
 const DEVICE_HELP: &str =
     "free the device of other programs, lower --token-budget or --max-running";
 /// And of pinned memory, which the system limits.
-const HOST_HELP: &str = "lower --host-kv-gib, or raise the limit of locked memory (ulimit -l)";
+const HOST_HELP: &str = "lower --host-kv-gib, or give the process or its container more memory";
 
 /// Device memory. Uninitialised at first.
 pub struct DeviceBuffer {
@@ -76,7 +78,8 @@ impl Device {
         let filled = unsafe { result::memset_d8_sync(buffer.address, 0, buffer.bytes) };
         // A fill of device memory may return before it has run, and the streams of this project do
         // not wait for it.
-        filled.and_then(|()| result::ctx::synchronize()).map_err(driver_error(what))?;
+        filled.map_err(driver_error(what))?;
+        self.wait_for_default_stream(what)?;
         Ok(buffer)
     }
 
@@ -90,7 +93,8 @@ impl Device {
         // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when
         // it returns; the wait below sees it arrive.
         let copied = unsafe { result::memcpy_htod_sync(buffer.address, values) };
-        copied.and_then(|()| result::ctx::synchronize()).map_err(driver_error(what))?;
+        copied.map_err(driver_error(what))?;
+        self.wait_for_default_stream(what)?;
         Ok(buffer)
     }
 
@@ -151,7 +155,13 @@ impl Device {
         Ok(free)
     }
 
-    /// Waits for all work of all streams.
+    /// Waits for fills and copies that name no stream.
+    fn wait_for_default_stream(&self, what: &str) -> Result<(), CudaError> {
+        // SAFETY: the default stream of the current context always is.
+        self.shared().wait(what, || completion(unsafe { sys::cuStreamQuery(ptr::null_mut()) }))
+    }
+
+    /// Waits for all work of all streams, however long it takes.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.shared().bind()?;
         result::ctx::synchronize().map_err(driver_error("waiting for the device"))

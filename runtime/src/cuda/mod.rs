@@ -15,6 +15,7 @@ mod error;
 mod graphs;
 pub mod inventory;
 mod loaded;
+mod near_cpus;
 mod options;
 mod sample_results;
 #[cfg_attr(not(feature = "low-level"), allow(unreachable_pub))]
@@ -70,6 +71,7 @@ mod swap;
 mod weights;
 
 pub use backend::CudaBackend;
+pub use device::DEVICE_TIMEOUT;
 pub use error::{CudaError, LaunchError, OutOfMemory};
 pub use tap::TapMode;
 pub use trace::{Anchor, StepTimes, TapTimes};

@@ -1,9 +1,11 @@
 //! Options of the CUDA backend.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trail_probe::Weights;
 
+use super::step::StepLimits;
 use super::tap::TapMode;
 
 /// Configuration of a CUDA backend.
@@ -53,6 +55,21 @@ pub struct CudaOptions {
     pub shares_blocks: bool,
     /// Most draft tokens of a batch: each has a row of logits and token counts.
     pub max_drafts: usize,
+    /// Longest wait for the device: one that finishes no step in this time hangs.
+    pub device_timeout: Duration,
     /// Compare each swapped block's checksum when it comes back.
     pub checksums: bool,
+}
+
+impl CudaOptions {
+    /// Limits of a step.
+    pub(super) fn limits(&self) -> StepLimits {
+        StepLimits {
+            rows: self.max_rows,
+            segments: self.max_segments,
+            drafts: self.max_drafts,
+            requests: self.max_requests,
+            context: self.max_context,
+        }
+    }
 }

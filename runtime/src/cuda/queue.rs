@@ -1,7 +1,7 @@
 //! A stream of a device, with one promise for all launches and copies that are put on it.
 
 use super::device::Device;
-use super::error::{CudaError, driver_error};
+use super::error::CudaError;
 use super::launch::Launch;
 use super::memory::PinnedBuffer;
 use cudarc::driver::sys::{self, CUresult};
@@ -90,9 +90,11 @@ impl Queue {
         unsafe { sys::cuMemcpyHtoDAsync_v2(to.address(), at.cast(), bytes, stream) }.result()
     }
 
-    /// Waits until everything on the queue has run; `what` says in an error what was waited for.
+    /// Waits until everything on the queue has run, within the device's timeout; `what` says in an
+    /// error what was waited for.
     pub fn synchronize(&self, what: &'static str) -> Result<(), CudaError> {
-        self.stream.synchronize().map_err(driver_error(what))
+        self.device.shared().bind()?;
+        self.device.shared().wait(what, || self.is_idle())
     }
 
     /// Returns whether everything on the queue has run.
@@ -109,7 +111,7 @@ pub fn has_run(event: &CudaEvent) -> Result<bool, DriverError> {
     completion(unsafe { sys::cuEventQuery(event.cu_event()) })
 }
 
-fn completion(code: CUresult) -> Result<bool, DriverError> {
+pub(super) fn completion(code: CUresult) -> Result<bool, DriverError> {
     match code.result() {
         Ok(()) => Ok(true),
         Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_READY => Ok(false),

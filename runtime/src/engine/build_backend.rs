@@ -121,7 +121,18 @@ impl EngineConfig {
             Some(report) => report,
             None => &mut ignore,
         };
-        let backend = CudaBackend::new(model, &options, receiver, progress)?;
+        let backend = match CudaBackend::new(model, &options, receiver, progress) {
+            // A number of blocks that the user named can be lowered; a full device cannot.
+            Err(CudaError::OutOfMemory(full))
+                if full.free.is_some() && self.kv_blocks.is_none() =>
+            {
+                return Err(BuildError::Unsupported(full.to_string()));
+            }
+            built => built?,
+        };
+        if let Some(warn) = &mut self.warn {
+            backend.warnings().iter().for_each(|warning| warn(warning));
+        }
         let (kv_blocks, name) = (backend.kv_blocks(), backend.device_name());
         let device = format!("cuda:{ordinal}, {name}");
         Ok(BuiltBackend { backend: Box::new(backend), kv_blocks, device })
@@ -167,6 +178,7 @@ impl EngineConfig {
             probe_threads: settings.probe_threads,
             shares_blocks: !self.no_prefix_cache,
             max_drafts: if matches!(self.speculate, Speculate::Off) { 0 } else { MAX_DRAFT_TOKENS },
+            device_timeout: settings.device_timeout,
             checksums: settings.checksums,
         })
     }
@@ -261,7 +273,7 @@ impl From<CudaError> for BuildError {
     fn from(error: CudaError) -> Self {
         let why = error.to_string();
         match error {
-            CudaError::Unsupported { .. } => BuildError::Unsupported(why),
+            CudaError::Unsupported { .. } | CudaError::Unusable(_) => BuildError::Unsupported(why),
             _ => BuildError::Failed(why),
         }
     }

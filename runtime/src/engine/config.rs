@@ -51,6 +51,9 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, BuildError> {
 /// Progress callback for weight upload and graph capture.
 pub type ProgressReporter = Box<dyn FnMut(Progress)>;
 
+/// Callback for warnings of a device's start, a line each.
+pub type WarningReporter = Box<dyn FnMut(&str)>;
+
 /// The CPU as one of several engines of a process uses it: they compute on the threads of one pool,
 /// a step of one engine at a time.
 #[derive(Clone)]
@@ -137,6 +140,8 @@ pub struct EngineConfig {
     pub counters: Arc<Counters>,
     /// Progress callback for the start of a device.
     pub progress: Option<ProgressReporter>,
+    /// Receives a line for each thing that a device goes on without.
+    pub warn: Option<WarningReporter>,
 }
 
 impl EngineConfig {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::cpu::{Compute, Isa};
+use crate::cuda::DEVICE_TIMEOUT;
 
 /// A compute device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,6 +143,9 @@ pub struct CudaSettings {
     pub probe_threads: usize,
     /// Most pinned host memory for swapped KV blocks, bytes; 0: no swapping.
     pub host_kv_bytes: usize,
+    /// Longest wait for the device: one that finishes no step in this time hangs, and the engine
+    /// breaks down.
+    pub device_timeout: Duration,
     /// Compare each swapped block's checksum when it comes back.
     pub checksums: bool,
 }
@@ -158,6 +162,7 @@ impl Default for CudaSettings {
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,
+            device_timeout: DEVICE_TIMEOUT,
             checksums: cfg!(debug_assertions),
         }
     }

@@ -63,7 +63,9 @@ pub use admission::{
 pub use block_sink::{BlockSink, StoredBlock};
 pub use build_backend::{BuiltBackend, MakeBackend, ProbeParts};
 pub use clock::{Clock, StepClock, WallClock};
-pub use config::{BuildError, CpuShare, EngineConfig, ProgressReporter, probe_fits};
+pub use config::{
+    BuildError, CpuShare, EngineConfig, ProgressReporter, WarningReporter, probe_fits,
+};
 pub use constraint::{Constraint, ConstraintFault, Matcher};
 pub use device::{ComputeDevice, CpuSettings, CudaSettings, ProbeDevice};
 pub use event::{Event, FinishReason};

@@ -126,6 +126,27 @@ pub enum Failing {
     Launch = 1,
     /// A copy or a fill.
     Copy = 2,
+    /// A kernel that begins, which never ends.
+    Hang = 3,
+    /// A copy that begins, which never ends.
+    HangCopy = 4,
+}
+
+/// The chips that the emulator can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chip {
+    /// Ampere; takes text alone.
+    A100 = 0,
+    /// Hopper.
+    H100 = 1,
+    /// Ada with few multiprocessors.
+    L4 = 2,
+    /// Ada.
+    Rtx4090 = 3,
+    /// Blackwell, which nothing was compiled for.
+    B200 = 4,
+    /// Turing, which is too old.
+    T4 = 5,
 }
 
 /// When queued work runs.
@@ -193,9 +214,19 @@ impl Emulator {
         self.set(c"trail_emu_background", u64::from(on));
     }
 
-    /// Makes the device an H100, which runs Hopper's code; devices that are opened later see it.
+    /// Makes the device another chip; devices that are opened later see it.
+    pub fn chip(&self, chip: Chip) {
+        self.set(c"trail_emu_chip", chip as u64);
+    }
+
+    /// Makes the device an H100, which runs Hopper's code.
     pub fn hopper(&self) {
-        self.set(c"trail_emu_chip", 1);
+        self.chip(Chip::H100);
+    }
+
+    /// Sets the version of the driver: 1000 * major + 10 * minor of its CUDA.
+    pub fn driver(&self, version: u32) {
+        self.set(c"trail_emu_driver", u64::from(version));
     }
 
     /// Sets the number of multiprocessors that the device says it has.
@@ -208,9 +239,25 @@ impl Emulator {
         self.set(c"trail_emu_memory", bytes);
     }
 
+    /// Sets the host memory that can be pinned.
+    pub fn host_memory(&self, bytes: u64) {
+        self.set(c"trail_emu_host_memory", bytes);
+    }
+
     /// Sets the warp instructions after which a launch in which no block ends is given up.
     pub fn patience(&self, instructions: u64) {
         self.set(c"trail_emu_patience", instructions);
+    }
+
+    /// Makes the `nth` kernel that begins from now never end.
+    pub fn hang(&self, nth: u64) {
+        self.fail(Failing::Hang, nth, 1);
+    }
+
+    /// Ends the context with all that it holds, as the end of a process does: after a hang what
+    /// used it is leaked.
+    pub fn forget_context(&self) {
+        self.call(c"trail_emu_forget_context");
     }
 
     /// Makes the `nth` `what` from now (1 is the next) fail with a driver error code.

@@ -7,5 +7,5 @@ pub(crate) mod memory;
 pub(crate) mod ptx;
 pub(crate) mod report;
 
-pub use harness::{Emulator, Failing, Order, Session, session};
+pub use harness::{Chip, Emulator, Failing, Order, Session, session};
 pub use ptx::check_ptx;

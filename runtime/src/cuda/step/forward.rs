@@ -14,7 +14,6 @@ use crate::cuda::plan::gemm::GemmPlan;
 use crate::cuda::plan::megakernel::MegakernelPlan;
 use crate::cuda::plan::step;
 use crate::cuda::queue::Queue;
-use crate::cuda::step_metadata::PARITIES;
 use crate::cuda::weights::DeviceWeights;
 use crate::model::ModelConfig;
 use std::ops::Range;
@@ -45,6 +44,7 @@ pub(super) struct Forward {
     /// Stage of tapped rows; null: no layer is tapped.
     tap_stage: DevicePtr<bf16>,
     pub(super) kv: KvPool,
+    kv_size: KvSize,
     /// How Hopper's copy engine reads the pool; `None` where prefill attention does not ask.
     pool_map: Option<TensorMap>,
 }
@@ -61,8 +61,15 @@ pub(super) struct ForwardParts<'a> {
     pub(super) kv_blocks: Option<usize>,
 }
 
+/// Blocks that the KV pool is to have: `blocks`, or as many as fit and no more than `max`.
+#[derive(Clone, Copy)]
+struct KvSize {
+    blocks: Option<usize>,
+    max: usize,
+}
+
 impl Forward {
-    /// Allocates buffers and KV pool. To be built last, because the pool may take all free memory.
+    /// Allocates the buffers, and a pool of one block until [`Forward::size_pool`].
     pub(super) fn new(device: &Device, parts: ForwardParts<'_>) -> Result<Forward, CudaError> {
         let ForwardParts { config, weights, plans, limits, metadata, tap_stage, kv_blocks } = parts;
         let megakernel = match plans.megakernel.iter().any(Option::is_some) {
@@ -70,15 +77,9 @@ impl Forward {
             false => None,
         };
         let buffers = Buffers::new(device, &config, limits, &plans)?;
-        let max = limits.requests * limits.blocks();
-        let graphs = PARITIES * plans.decode_sizes.iter().len();
-        let kv =
-            KvPool::sized(device, &config, tap_stage != DevicePtr::NULL, kv_blocks, max, graphs)?;
-        let elements = kv.blocks() as usize * kv.block_bytes() / 2;
-        let pool_map = match is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)) {
-            true => Some(launch::pool_map(kv.device_ptr(), elements, config.head_dim)?),
-            false => None,
-        };
+        let kv_size = KvSize { blocks: kv_blocks, max: limits.requests * limits.blocks() };
+        let kv = KvPool::sized(device, &config, tap_stage != DevicePtr::NULL, Some(1), 1, 0)?;
+        let pool_map = pool_map(&plans, &kv, &config)?;
         Ok(Forward {
             config,
             weights,
@@ -88,8 +89,27 @@ impl Forward {
             metadata,
             tap_stage,
             kv,
+            kv_size,
             pool_map,
         })
+    }
+
+    /// Gives the KV pool its size, beside `graph_bytes` of captured graphs. To be called before
+    /// the first step, and behind all other allocations, as the pool may take all free memory.
+    pub(super) fn size_pool(
+        &mut self,
+        device: &Device,
+        graph_bytes: usize,
+    ) -> Result<(), CudaError> {
+        let (KvSize { blocks, max }, is_tapped) = (self.kv_size, self.tap_stage != DevicePtr::NULL);
+        self.kv = KvPool::sized(device, &self.config, is_tapped, blocks, max, graph_bytes)?;
+        self.pool_map = pool_map(&self.plans, &self.kv, &self.config)?;
+        Ok(())
+    }
+
+    /// True if the pool takes what is left of the device's memory.
+    pub(super) fn takes_all_memory(&self) -> bool {
+        self.kv_size.blocks.is_none()
     }
 
     /// Address of the megakernel's grid barrier, a word of device memory.
@@ -363,4 +383,15 @@ impl Forward {
             GemmInput::MlpInner => maps.inner,
         })
     }
+}
+
+/// How Hopper's copy engine reads `kv`; `None` where prefill attention does not ask.
+fn pool_map(
+    plans: &Plans,
+    kv: &KvPool,
+    config: &ModelConfig,
+) -> Result<Option<TensorMap>, CudaError> {
+    let elements = kv.blocks() as usize * kv.block_bytes() / 2;
+    let map = || launch::pool_map(kv.device_ptr(), elements, config.head_dim);
+    is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2)).then(map).transpose()
 }

@@ -26,11 +26,12 @@ pub(in crate::cuda) use phase::StepPhase;
 
 use super::device::Device;
 use super::error::CudaError;
-use super::graphs::Graphs;
+use super::graphs::{Graph, Graphs};
 use super::kv::KvPool;
+use super::plan::LaunchPlan;
 use super::queue::Queue;
 use super::sample_results::SampleResults;
-use super::step_metadata::StepMetadata;
+use super::step_metadata::{PARITIES, StepMetadata};
 use super::tap::Ring;
 use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
@@ -55,6 +56,12 @@ const MORE_DIFFS: usize = 16 << 10;
 const MAX_TIMED_TOKENS: usize = 2048;
 /// Its repetitions; the fastest counts: the first loads code.
 const TIMED_RUNS: usize = 3;
+
+/// Least device memory that a graph is taken for, bytes: the driver takes it in pieces.
+const LEAST_GRAPH_BYTES: usize = 256 << 10;
+
+/// Size, parity and phase of the steps that a graph replays.
+type GraphKey = ([usize; 2], StepPhase);
 
 /// A model on a device, and all that its steps need.
 pub(in crate::cuda) struct Executor {
@@ -93,13 +100,17 @@ pub(in crate::cuda) struct WrittenStep {
 impl Executor {
     pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
         let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, kernels } = parts;
-        let plans = Arc::new(Plans::new(device.chip(), &config, &limits, kernels));
+        let mut plans = Plans::new(device.chip(), &config, &limits, kernels);
         if plans.rows.last() > MAX_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),
                 supported: format!("{MAX_ROWS} rows of a step, their padding included"),
             });
         }
+        let loads: Vec<LaunchPlan> = plans.kernels().collect();
+        loads.iter().try_for_each(|plan| device.ready(plan))?;
+        plans.fit_cooperative(|plan| device.resident_blocks(plan))?;
+        let plans = Arc::new(plans);
         let tapped = tap.as_ref().map(|tap| tap.shares_blocks);
         let writer = MetadataWriter::new(&limits, &plans, tapped);
         let layout = writer.layout;
@@ -125,43 +136,83 @@ impl Executor {
         })
     }
 
-    /// Loads the kernels of every step, and where `graphs` says so captures the steps of single
-    /// rows.
+    /// Loads the kernels of every step, gives the KV pool its size, and where `graphs` says so
+    /// captures the steps of single rows. What can go on without is noted in `warnings`.
     pub(in crate::cuda) fn prepare(
         &mut self,
         graphs: bool,
         halves: bool,
         progress: &mut dyn FnMut(Progress),
+        warnings: &mut Vec<String>,
     ) -> Result<(), CudaError> {
         self.device.ready(self.metadata.plan())?;
-        self.plans.kernels().try_for_each(|plan| self.device.ready(&plan))?;
         self.launches.prepare(&self.device)?;
-        if graphs { self.capture(halves, progress) } else { Ok(()) }
+        let phases: &[StepPhase] = match (graphs, halves) {
+            (false, _) => &[],
+            (true, true) => &[StepPhase::Lower, StepPhase::Upper],
+            (true, false) => &[StepPhase::Whole],
+        };
+        let sizes = self.plans.decode_sizes.iter().len();
+        // The largest first: it needs the most memory.
+        let keys =
+            (0..sizes).rev().flat_map(|size| (0..PARITIES).map(move |parity| [size, parity]));
+        let keys = keys.flat_map(|key| phases.iter().map(move |&phase| (key, phase)));
+        let keys: Vec<_> = keys.collect();
+        let measured = self.measure_graph(&keys);
+        let graph_bytes = *measured.as_ref().unwrap_or(&0);
+        self.launches.forward.size_pool(&self.device, graph_bytes)?;
+        let captured = measured.and_then(|_| self.capture(phases.len(), &keys, progress));
+        match captured {
+            Err(error) if error.is_about_recording() => {
+                // The error of a context that is broken is not about graphs.
+                self.device.free_bytes()?;
+                warnings.push(format!(
+                    "{error} (driver of CUDA {}): {} of {} decode steps are graphs, the others are \
+                     launched kernel by kernel, with the same answers",
+                    self.device.driver(),
+                    self.graphs.count(),
+                    keys.len()
+                ));
+                Ok(())
+            }
+            captured => captured,
+        }
     }
 
-    /// A graph for each size, parity and phase.
+    /// Device memory to be kept for the graphs of `keys`, whose first is the largest: twice its
+    /// memory for each. Only where the KV pool takes all memory that is left.
+    fn measure_graph(&self, keys: &[GraphKey]) -> Result<usize, CudaError> {
+        let Some(&(key, phase)) = keys.first() else { return Ok(0) };
+        if !self.launches.forward.takes_all_memory() {
+            return Ok(0);
+        }
+        let free = self.device.free_bytes()?;
+        let graph = self.record(key, phase)?;
+        let taken = free.saturating_sub(self.device.free_bytes()?);
+        drop(graph);
+        Ok(2 * taken.max(LEAST_GRAPH_BYTES) * keys.len())
+    }
+
+    /// Records a step of single rows.
+    fn record(&self, [size, parity]: [usize; 2], phase: StepPhase) -> Result<Graph, CudaError> {
+        let shape = self.plain_shape(size, parity);
+        let issue = || self.launches.issue(&self.metadata, &shape, phase);
+        Graph::record(&self.launches.compute, issue)
+    }
+
+    /// A graph for each of `keys`; a step has `parts`.
     fn capture(
         &mut self,
-        halves: bool,
+        parts: usize,
+        keys: &[GraphKey],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CudaError> {
-        let phases: &[StepPhase] =
-            if halves { &[StepPhase::Lower, StepPhase::Upper] } else { &[StepPhase::Whole] };
-        let sizes = self.plans.decode_sizes.iter().len();
-        let total = (2 * sizes * phases.len()) as u64;
-        let mut graphs = Graphs::with_parts(phases.len());
-        // The largest first: what the driver allocates for one, smaller ones can use.
-        for size in (0..sizes).rev() {
-            for parity in 0..2 {
-                let shape = self.plain_shape(size, parity);
-                for &phase in phases {
-                    let issue = || self.launches.issue(&self.metadata, &shape, phase);
-                    graphs.capture(&self.launches.compute, [size, parity], phase, issue)?;
-                    progress(Progress { what: "graphs", done: graphs.count() as u64, total });
-                }
-            }
+        self.graphs = Graphs::with_parts(parts);
+        for &(key, phase) in keys {
+            self.graphs.keep(key, phase, self.record(key, phase)?);
+            let (done, total) = (self.graphs.count() as u64, keys.len() as u64);
+            progress(Progress { what: "graphs", done, total });
         }
-        self.graphs = graphs;
         Ok(())
     }
 

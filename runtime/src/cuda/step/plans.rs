@@ -4,6 +4,7 @@ use trail_ptx::Target;
 
 use super::layout::StepLimits;
 use super::sizes::Sizes;
+use crate::cuda::error::CudaError;
 use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment, TILE_QUERIES};
 use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
@@ -134,6 +135,30 @@ impl Plans {
             });
         }
         plans
+    }
+
+    /// Keeps cooperative launches to the blocks that `resident` says the device can hold at one
+    /// time: of the megakernel the grid is cut; a sampler's teams become single blocks.
+    pub(super) fn fit_cooperative(
+        &mut self,
+        resident: impl Fn(&LaunchPlan) -> Result<u32, CudaError>,
+    ) -> Result<(), CudaError> {
+        for fused in &mut self.megakernel {
+            if let Some(plan) = fused {
+                let places = resident(&plan.launch)?;
+                plan.launch.grid[0] = plan.launch.grid[0].min(places);
+                if places == 0 {
+                    *fused = None;
+                }
+            }
+        }
+        for of in &mut self.sampled {
+            let choose = of.sampling.launches[2];
+            if choose.cooperative && choose.grid[0] * choose.grid[1] > resident(&choose)? {
+                of.sampling = sampling(of.sampling.rows, of.sampling.vocab, 1);
+            }
+        }
+        Ok(())
     }
 
     /// How the contexts of a step's prompt chunks are cut.

@@ -131,8 +131,10 @@ impl TapWork {
         self.probe.is_some()
     }
 
-    /// Loads every kernel that [`TapWork::launch`] launches.
+    /// Loads every kernel that [`TapWork::launch`] launches, and tries the flag's way.
     pub(super) fn prepare(&self, device: &Device) -> Result<(), CudaError> {
+        device.shared().bind()?;
+        self.ring.check_flag(&self.side)?;
         device.ready(&step::tap_mean(1, 1, self.width))?;
         let Some(probe) = &self.probe else { return Ok(()) };
         let plans = step::probe(1, self.width, probe.hidden, probe.bins);

@@ -20,6 +20,7 @@ use cudarc::driver::{CudaEvent, CudaStream};
 use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
+use std::time::Instant;
 use trail_ptx::DevicePtr;
 use trail_scheduler::Copies;
 
@@ -78,6 +79,7 @@ struct InFlight {
     request: u32,
     /// Its host blocks, where they have checksums.
     blocks: Vec<u32>,
+    begin: Instant,
     end: CudaEvent,
 }
 
@@ -122,6 +124,25 @@ impl Swap {
         };
         swap.block_s = swap.measure(pool.blocks().min(host_blocks))?;
         Ok(swap)
+    }
+
+    /// The same with as many of the host blocks as the system pins, by halves; `None` if not one: a
+    /// container may have less memory than is asked for.
+    pub fn that_fits(
+        device: &Arc<Device>,
+        compute: &Arc<CudaStream>,
+        pool: &KvPool,
+        mut options: SwapOptions,
+    ) -> Result<Option<Swap>, CudaError> {
+        while options.host_blocks > 0 {
+            match Swap::new(device, compute, pool, options) {
+                Err(CudaError::OutOfMemory(full)) if full.free.is_none() => {
+                    options.host_blocks /= 2;
+                }
+                made => return made.map(Some),
+            }
+        }
+        Ok(None)
     }
 
     /// Sets the measured cost of recomputing one prompt token, seconds.
@@ -185,7 +206,7 @@ impl Swap {
         let recorded =
             end.record(lane.queue.stream()).map_err(driver_error("recording the end of a swap"));
         let blocks = self.sums.as_ref().map_or(Vec::new(), |_| host.to_vec());
-        lane.in_flight.push_back(InFlight { request, blocks, end });
+        lane.in_flight.push_back(InFlight { request, blocks, begin: Instant::now(), end });
         recorded
     }
 
@@ -207,10 +228,12 @@ impl Swap {
     fn next_ended(&mut self, is_out: bool) -> Result<Option<(u32, Vec<u32>)>, CudaError> {
         let lane = if is_out { &mut self.out } else { &mut self.back };
         let Some(next) = lane.in_flight.front() else { return Ok(None) };
-        if !has_run(&next.end).map_err(driver_error("swapping KV blocks"))? {
+        const WHAT: &str = "swapping KV blocks";
+        if !has_run(&next.end).map_err(driver_error(WHAT))? {
+            self.device.shared().check_time(next.begin, WHAT)?;
             return Ok(None);
         }
-        let Some(InFlight { request, blocks, end }) = lane.in_flight.pop_front() else {
+        let Some(InFlight { request, blocks, end, .. }) = lane.in_flight.pop_front() else {
             return Ok(None);
         };
         self.events.push(end);
@@ -307,7 +330,7 @@ impl Drop for Swap {
     /// no copy runs.
     fn drop(&mut self) {
         for lane in [&self.out, &self.back] {
-            let _ = lane.queue.stream().synchronize();
+            let _ = lane.queue.synchronize("waiting for the last swaps");
         }
     }
 }

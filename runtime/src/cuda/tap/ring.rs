@@ -73,9 +73,26 @@ impl Ring {
         parity: usize,
         number: DevicePtr<u32>,
     ) -> Result<(), DriverError> {
-        queue.write_word(&self.memory, SLOTS * (self.row_bytes + WORD_BYTES), 1)?;
+        self.fence(queue)?;
         let at = self.number_at(parity);
         queue.copy_to_host(&self.memory, at..at + 4, number)
+    }
+
+    /// Fails where the driver has no memory writes of streams, which the flag needs.
+    pub(in crate::cuda) fn check_flag(&self, queue: &Queue) -> Result<(), CudaError> {
+        match self.fence(queue) {
+            Ok(()) => queue.synchronize("trying a stream's memory write"),
+            Err(code) => Err(CudaError::Unusable(format!(
+                "the driver has no memory writes of streams ({:?}), by which a probe's activations \
+                 leave the GPU: --device cpu runs the model",
+                code.0
+            ))),
+        }
+    }
+
+    /// Writes a word behind a fence.
+    fn fence(&self, queue: &Queue) -> Result<(), DriverError> {
+        queue.write_word(&self.memory, SLOTS * (self.row_bytes + WORD_BYTES), 1)
     }
 
     /// Returns true if the rows of `step` have arrived.

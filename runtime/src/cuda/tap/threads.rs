@@ -6,6 +6,7 @@
 use super::ring::Ring;
 use crate::backend::{RowSink, TapRow};
 use crate::cuda::error::CudaError;
+use crate::cuda::near_cpus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -35,20 +36,22 @@ pub(in crate::cuda) struct Threads {
 }
 
 impl Threads {
-    /// `count` threads, at least one, that feed `receiver` from `ring`.
+    /// `count` threads, at least one, that feed `receiver` from `ring`, on `cpus` if there are any.
     pub(in crate::cuda) fn start(
         ring: Arc<Ring>,
         receiver: Arc<dyn RowSink>,
         on_device: bool,
         count: usize,
+        cpus: &[usize],
     ) -> Result<Threads, CudaError> {
         let (stopping, asleep) = (AtomicBool::new(false), AtomicUsize::new(0));
         let shared = Arc::new(Shared { ring, receiver, on_device, stopping, asleep });
         let mut threads = Threads { shared, handles: Vec::new() };
         // Probabilities leave nothing to assist with.
         for index in 0..if on_device { 1 } else { count.max(1) } {
-            let shared = threads.shared.clone();
+            let (shared, cpus) = (threads.shared.clone(), cpus.to_vec());
             let run = move || {
+                near_cpus::bind(&cpus);
                 let _guard = FailOnPanic(shared.receiver.clone());
                 if index == 0 { shared.lead() } else { shared.follow() }
             };

@@ -13,6 +13,7 @@ mod upload;
 
 use super::device::Device;
 use super::error::CudaError;
+use super::kv::block_bytes;
 use super::launch::{self, RowOrder};
 use super::memory::DeviceBuffer;
 use crate::backend::Progress;
@@ -62,6 +63,20 @@ pub fn device_bytes(config: &ModelConfig) -> usize {
 }
 
 impl DeviceWeights {
+    /// Refuses a device whose free memory is less than the weights and one KV block.
+    pub(super) fn check_room(device: &Device, config: &ModelConfig) -> Result<(), CudaError> {
+        let (needed, free) = (device_bytes(config) + block_bytes(config), device.free_bytes()?);
+        match needed > free {
+            true => Err(CudaError::Unusable(format!(
+                "the GPU has {} MiB free, and the model's weights with one KV block take {} MiB: \
+                 free it of other programs, or choose a smaller model",
+                free >> 20,
+                needed.div_ceil(1 << 20)
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Brings `model` to `device`; `progress` is called with the bytes uploaded so far.
     pub fn upload(
         device: &Arc<Device>,
@@ -127,6 +142,7 @@ impl DeviceWeights {
         let queue = upload::queue(device)?;
         let sources = [(self.embed.cast(), vocab), Default::default(), Default::default()];
         let launch = launch::shuffle(Dtype::Bf16, sources, d, RowOrder::Plain, self.lm_head);
-        queue.launch(&launch).and(device.synchronize())
+        queue.launch(&launch)?;
+        queue.synchronize("waiting for the output projection")
     }
 }

@@ -12,7 +12,7 @@ use crate::cuda::error::CudaError;
 use crate::cuda::error::driver_error;
 use crate::cuda::launch::{self, Sources};
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer, Priority};
-use crate::cuda::queue::Queue;
+use crate::cuda::queue::{Queue, has_run};
 use crate::model::Dtype;
 use cudarc::driver::CudaEvent;
 use half::bf16;
@@ -80,7 +80,8 @@ pub(super) fn upload(
     let buffer_bytes = chunks.iter().map(|chunk| chunk.staged_bytes).max().unwrap_or(0);
     let total: usize = chunks.iter().map(Chunk::source_bytes).sum();
     let threads = pool.threads.clamp(1, total.div_ceil(buffer_bytes.max(1)).max(1));
-    let workers: Vec<UploadWorker> =
+    // Freed when all threads have ended: to free one's buffers would wait for the others' work.
+    let mut workers: Vec<UploadWorker> =
         (0..threads).map(|_| UploadWorker::new(device, buffer_bytes)).collect::<Result<_, _>>()?;
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let load = Load { device, chunks, next, is_over };
@@ -90,7 +91,7 @@ pub(super) fn upload(
             let (load, sender) = (&load, sender.clone());
             scope.spawn(move || load.work(worker, sender))
         };
-        let working: Vec<_> = workers.into_iter().map(start).collect();
+        let working: Vec<_> = workers.iter_mut().map(start).collect();
         drop(sender);
         let mut done = 0;
         for bytes in receiver {
@@ -119,10 +120,9 @@ impl UploadWorker {
 }
 
 impl Load<'_> {
-    /// One thread's work: chunks until there are none. Its buffers are at rest when it returns, and
-    /// freed then.
-    fn work(&self, mut worker: UploadWorker, sender: Sender<usize>) -> Result<(), CudaError> {
-        let carried = self.upload_chunks(&mut worker, &sender);
+    /// One thread's work: chunks until there are none. Its buffers are at rest when it returns.
+    fn work(&self, worker: &mut UploadWorker, sender: Sender<usize>) -> Result<(), CudaError> {
+        let carried = self.upload_chunks(worker, &sender);
         if carried.is_err() {
             self.is_over.store(true, Ordering::Relaxed);
         }
@@ -143,10 +143,8 @@ impl Load<'_> {
             };
             let buffer = &mut worker.buffers[turn % BUFFERS];
             // After this nothing on the device uses the buffer any more.
-            buffer
-                .free
-                .synchronize()
-                .map_err(driver_error("waiting for a buffer of the weights"))?;
+            let is_free = || has_run(&buffer.free);
+            self.device.shared().wait("waiting for a buffer of the weights", is_free)?;
             self.send(chunk, buffer, &worker.queue)?;
             buffer
                 .free

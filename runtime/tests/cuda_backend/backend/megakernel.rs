@@ -184,11 +184,16 @@ fn cuda_megakernel_leaves_the_tap_its_way_to_the_host() {
     let wanted = rows(tapping(TapMode::Cpu));
     assert_eq!(emulator.writes_beside(), 0, "no launch fills the chip");
     for graphs in [true, false] {
-        emulator.reset();
-        emulator.order(Order::Late);
-        let options = CudaOptions { megakernel: true, graphs, ..tapping(TapMode::Cpu) };
-        assert!(rows(options) == wanted, "graphs {graphs}");
-        assert!(emulator.writes_beside() > 0, "graphs {graphs}");
+        // Some or none are done beside a launch, by chance: one seed must show it.
+        let shown = (1..=8).any(|seed| {
+            emulator.reset();
+            emulator.seed(seed);
+            emulator.order(Order::Late);
+            let options = CudaOptions { megakernel: true, graphs, ..tapping(TapMode::Cpu) };
+            assert!(rows(options) == wanted, "graphs {graphs}, seed {seed}");
+            emulator.writes_beside() > 0
+        });
+        assert!(shown, "graphs {graphs}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cpu_reference;
 mod drafts;
+mod fallbacks;
 mod faults;
 mod hopper;
 mod layers;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use trail_runtime::backend::{RowSink, SampledToken, SamplingParams};
 use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::step_metadata::StepMetadata;
-use trail_runtime::cuda::{CudaBackend, CudaOptions, TapMode};
+use trail_runtime::cuda::{CudaBackend, CudaOptions, DEVICE_TIMEOUT, TapMode};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
 use trail_test_support::cuda::Chance;
@@ -49,6 +50,7 @@ fn options() -> CudaOptions {
         probe_threads: 1,
         shares_blocks: true,
         max_drafts: 8,
+        device_timeout: DEVICE_TIMEOUT,
         checksums: false,
     }
 }

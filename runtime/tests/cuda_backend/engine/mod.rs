@@ -5,5 +5,6 @@
 mod answers;
 mod damaged;
 mod faults;
+mod hangs;
 mod reuse;
 mod subject;

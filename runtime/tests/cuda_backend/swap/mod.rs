@@ -4,6 +4,7 @@
 mod world;
 
 use cudarc::driver::sys::CUresult;
+use std::time::{Duration, Instant};
 use trail_cuda_emulator::{Failing, Order};
 use trail_runtime::backend::Transfers;
 use trail_scheduler::Copies;
@@ -114,6 +115,22 @@ fn a_swap_may_be_dropped_at_any_time() {
             emulator.lose_device(0);
         }
     }
+}
+
+/// A transfer that never ends is an error, and no drop waits for it.
+#[test]
+fn a_swap_that_never_ends_is_an_error() {
+    let session = trail_cuda_emulator::session();
+    let Some(emulator) = session.emulator() else { return };
+    let mut world = World::within(Duration::from_secs(3), (12, 8), false, 1);
+    emulator.fail(Failing::HangCopy, 1, 1);
+    world.swap.swap_out(0, copies(&[0, 1], &[0, 1])).unwrap();
+    let fault = world.wait_for_fault();
+    assert!(fault.starts_with("swapping KV blocks: the GPU was not done in 3 s"), "{fault}");
+    let begin = Instant::now();
+    drop(world);
+    assert!(begin.elapsed() < Duration::from_secs(10), "the drop waited for the device");
+    emulator.forget_context();
 }
 
 #[test]

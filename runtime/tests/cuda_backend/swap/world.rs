@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trail_platform::rng::splitmix64;
 use trail_runtime::backend::Transfers;
 use trail_runtime::cuda::kv::block_bytes;
-use trail_runtime::cuda::{Device, KvPool, Priority, Swap, SwapOptions};
+use trail_runtime::cuda::{DEVICE_TIMEOUT, Device, KvPool, Priority, Swap, SwapOptions};
 use trail_runtime::model::ModelConfig;
 use trail_scheduler::Copies;
 
@@ -53,7 +53,17 @@ fn config() -> ModelConfig {
 
 impl World {
     pub(crate) fn new(blocks: usize, host_blocks: u32, checksums: bool, seed: u64) -> World {
-        let device = Arc::new(Device::open(0).unwrap());
+        World::within(DEVICE_TIMEOUT, (blocks, host_blocks), checksums, seed)
+    }
+
+    /// The same on a device that hangs if it is not done within `timeout`.
+    pub(crate) fn within(
+        timeout: Duration,
+        (blocks, host_blocks): (usize, u32),
+        checksums: bool,
+        seed: u64,
+    ) -> World {
+        let device = Arc::new(Device::open_within(0, timeout).unwrap());
         let compute = device.stream(Priority::High).unwrap();
         let pool = KvPool::new(&device, &config(), Some(blocks), 0).unwrap();
         let options = SwapOptions { host_blocks, max_requests: REQUESTS, checksums };

@@ -9,12 +9,18 @@ pub(crate) struct Chip {
     pub(crate) capability: (i32, i32),
     /// Multiprocessors, unless a test sets another number.
     pub(crate) multiprocessors: u32,
+    /// Resident threads of a multiprocessor.
+    pub(crate) threads: u32,
+    /// Resident blocks of a multiprocessor.
+    pub(crate) blocks: u32,
     /// Most shared memory of a block, bytes.
     pub(crate) shared_per_block: u32,
     /// Shared memory of a multiprocessor, bytes.
     pub(crate) shared_per_multiprocessor: u32,
     /// Bytes of the L2 cache.
     pub(crate) l2_bytes: i32,
+    /// Device memory, bytes, unless a test sets another size.
+    pub(crate) memory: u64,
     /// Target of the machine code that it takes; the emulator runs its text.
     pub(crate) target: Option<&'static str>,
 }
@@ -24,9 +30,12 @@ pub(crate) static A100: Chip = Chip {
     name: "trail CUDA emulator (sm_80)",
     capability: (8, 0),
     multiprocessors: 108,
+    threads: 2048,
+    blocks: 32,
     shared_per_block: 163 << 10,
     shared_per_multiprocessor: 164 << 10,
     l2_bytes: 40 << 20,
+    memory: 80 << 30,
     target: None,
 };
 
@@ -35,11 +44,71 @@ pub(crate) static H100: Chip = Chip {
     name: "trail CUDA emulator (sm_90a)",
     capability: (9, 0),
     multiprocessors: 132,
+    threads: 2048,
+    blocks: 32,
     shared_per_block: 227 << 10,
     shared_per_multiprocessor: 228 << 10,
     l2_bytes: 50 << 20,
+    memory: 80 << 30,
     target: Some("sm_90a"),
 };
+
+/// NVIDIA L4, which takes machine code of sm_80.
+static L4: Chip = Chip {
+    name: "trail CUDA emulator (sm_89, L4)",
+    capability: (8, 9),
+    multiprocessors: 58,
+    threads: 1536,
+    blocks: 24,
+    shared_per_block: 99 << 10,
+    shared_per_multiprocessor: 100 << 10,
+    l2_bytes: 48 << 20,
+    memory: 24 << 30,
+    target: Some("sm_80"),
+};
+
+/// NVIDIA GeForce RTX 4090, which takes machine code of sm_80.
+static RTX4090: Chip = Chip {
+    name: "trail CUDA emulator (sm_89, RTX 4090)",
+    multiprocessors: 128,
+    l2_bytes: 72 << 20,
+    ..L4
+};
+
+/// NVIDIA B200: no machine code was compiled for it.
+static B200: Chip = Chip {
+    name: "trail CUDA emulator (sm_100)",
+    capability: (10, 0),
+    multiprocessors: 148,
+    l2_bytes: 126 << 20,
+    memory: 180 << 30,
+    target: None,
+    ..H100
+};
+
+/// NVIDIA T4, of Turing: the text of sm_80 is too new for it.
+static T4: Chip = Chip {
+    name: "trail CUDA emulator (sm_75)",
+    capability: (7, 5),
+    multiprocessors: 40,
+    threads: 1024,
+    blocks: 16,
+    shared_per_block: 64 << 10,
+    shared_per_multiprocessor: 64 << 10,
+    l2_bytes: 4 << 20,
+    memory: 16 << 30,
+    target: None,
+};
+
+/// The chips by name, in the order of [`crate::harness::Chip`].
+pub(crate) static CHIPS: [(&str, &Chip); 6] = [
+    ("a100", &A100),
+    ("h100", &H100),
+    ("l4", &L4),
+    ("rtx4090", &RTX4090),
+    ("b200", &B200),
+    ("t4", &T4),
+];
 
 impl Chip {
     /// Returns true if the chip runs PTX of the text's `.target`: any of an earlier architecture,
@@ -55,11 +124,7 @@ impl Chip {
 
     /// The chip of name `name`, such as `h100`.
     pub(crate) fn named(name: &str) -> Option<&'static Chip> {
-        match name {
-            "a100" => Some(&A100),
-            "h100" => Some(&H100),
-            _ => None,
-        }
+        CHIPS.iter().find(|(known, _)| *known == name).map(|(_, chip)| *chip)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Settings of a test: environment variables at the start, control functions later.
 
 use super::Code;
-use super::chip::{A100, Chip};
+use super::chip::{A100, CHIPS, Chip};
+
+/// Version of the driver unless a test sets another one: CUDA 12.4.
+const DRIVER: u32 = 12040;
 
 /// When queued work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub(crate) enum Target {
     Allocation,
     Launch,
     Copy,
+    /// A kernel that begins: it never ends.
+    Hang,
+    /// The same of a copy.
+    HangCopy,
 }
 
 /// A planned failure: the `nth` from now (1 is the next) gives `code`.
@@ -37,7 +44,13 @@ pub(crate) struct Config {
     pub(crate) chip: &'static Chip,
     /// Multiprocessors.
     pub(crate) sms: u32,
+    /// Version of the driver, 1000 * major + 10 * minor of CUDA.
+    pub(crate) driver: i32,
     pub(crate) memory: u64,
+    /// Host memory that can be pinned, bytes.
+    pub(crate) host_memory: u64,
+    /// The driver has memory operations of streams.
+    pub(crate) memory_operations: bool,
     pub(crate) failures: Vec<Failure>,
     /// Error of every call from now on: the device is lost.
     pub(crate) lost: Option<Code>,
@@ -51,9 +64,10 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a100, h100),
-    /// `_SMS`, `_MEMORY` (bytes), `_PATIENCE`, `_IDLE_US`, `_VERBOSE` and `_FAIL`
-    /// (`alloc:3:2,launch:1:719,copy:2:999,lost:999`: what, which one, error code).
+    /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a name in
+    /// [`CHIPS`]), `_DRIVER` (12040), `_SMS`, `_MEMORY` and `_HOST_MEMORY` (bytes), `_PATIENCE`,
+    /// `_IDLE_US`, `_VERBOSE`, `_WITHOUT` (memops) and `_FAIL`
+    /// (`alloc:3:2,launch:1:719,copy:2:999,hang:5,lost:999`: operation, number, error code).
     pub(crate) fn from_environment() -> Config {
         let number = |name: &str, default: u64| {
             variable(name).and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -62,7 +76,9 @@ impl Config {
             None => &A100,
             Some((Some(chip), _)) => chip,
             Some((None, name)) => {
-                eprintln!("trail-cuda-emulator: TRAIL_EMU_CHIP: `{name}` is not a100 or h100");
+                let names: Vec<&str> = CHIPS.iter().map(|(name, _)| *name).collect();
+                let names = names.join(", ");
+                eprintln!("trail-cuda-emulator: TRAIL_EMU_CHIP: `{name}` is none of {names}");
                 &A100
             }
         };
@@ -71,7 +87,10 @@ impl Config {
             order: variable("ORDER").map_or(Order::Seeded, |name| Config::order(&name)),
             chip,
             sms: number("SMS", chip.multiprocessors.into()) as u32,
-            memory: number("MEMORY", 80 << 30),
+            driver: number("DRIVER", DRIVER.into()) as i32,
+            memory: number("MEMORY", chip.memory),
+            host_memory: number("HOST_MEMORY", u64::MAX),
+            memory_operations: variable("WITHOUT").is_none_or(|what| what != "memops"),
             failures: Vec::new(),
             lost: None,
             patience: number("PATIENCE", 400_000_000),
@@ -106,6 +125,11 @@ impl Config {
             (Some(&"alloc"), 3) => Target::Allocation,
             (Some(&"launch"), 3) => Target::Launch,
             (Some(&"copy"), 3) => Target::Copy,
+            (Some(&"hang"), 2) => {
+                let Ok(nth) = parts[1].parse() else { return false };
+                self.failures.push(Failure { target: Target::Hang, nth, code: 0 });
+                return true;
+            }
             _ => return false,
         };
         let (Ok(nth), Ok(code)) = (parts[1].parse(), parts[2].parse()) else { return false };

@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use super::chip::{A100, H100};
+use super::chip::CHIPS;
 use super::config::{Config, Failure, Order, Target};
 use super::state::lock;
 use super::{Code, run};
@@ -14,6 +14,9 @@ use super::{Code, run};
 pub(crate) extern "C" fn trail_emu_reset() {
     let mut state = lock();
     state.config = Config::from_environment();
+    if state.hung.take().is_some() {
+        state.abandon();
+    }
     state.random = state.config.seed | 1;
     state.findings.clear();
     state.sticky = None;
@@ -49,12 +52,22 @@ pub(crate) extern "C" fn trail_emu_background(on: u32) {
     run::notice();
 }
 
-/// Makes the device an A100 (0) or an H100 (1).
+/// Makes the device the chip of this index in [`CHIPS`].
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn trail_emu_chip(chip: u32) {
-    let chip = if chip == 0 { &A100 } else { &H100 };
+pub(crate) extern "C" fn trail_emu_chip(index: u32) -> Code {
+    let Some((_, chip)) = CHIPS.get(index as usize) else {
+        return super::error::INVALID_VALUE;
+    };
     let mut state = lock();
     (state.config.chip, state.config.sms) = (chip, chip.multiprocessors);
+    state.config.memory = chip.memory;
+    0
+}
+
+/// Sets the version of the driver.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_driver(version: u32) {
+    lock().config.driver = version as i32;
 }
 
 /// Sets the number of multiprocessors.
@@ -69,13 +82,20 @@ pub(crate) extern "C" fn trail_emu_memory(bytes: u64) {
     lock().config.memory = bytes;
 }
 
+/// Sets the host memory that can be pinned, in bytes.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_host_memory(bytes: u64) {
+    lock().config.host_memory = bytes;
+}
+
 /// Sets the warp instructions after which a launch in which no block ends is given up.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_patience(instructions: u64) {
     lock().config.patience = instructions;
 }
 
-/// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`; 1 is the next.
+/// Makes the `nth` allocation (0), launch (1) or copy (2) from now fail with `code`, or the `nth`
+/// kernel (3) or copy (4) that begins never end; 1 is the next.
 /// Unknown targets are refused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Code {
@@ -83,6 +103,8 @@ pub(crate) extern "C" fn trail_emu_fail(target: u32, nth: u64, code: Code) -> Co
         0 => Target::Allocation,
         1 => Target::Launch,
         2 => Target::Copy,
+        3 => Target::Hang,
+        4 => Target::HangCopy,
         _ => return super::error::INVALID_VALUE,
     };
     lock().config.failures.push(Failure { target, nth, code });
@@ -98,6 +120,14 @@ pub(crate) extern "C" fn trail_emu_lose_device(code: Code) {
         // A lost device runs nothing more, also not when it is found again.
         state.abandon();
     }
+}
+
+/// Ends the context with all that it holds, as the end of a process does.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn trail_emu_forget_context() {
+    let mut state = lock();
+    state.hung = None;
+    state.forget_context();
 }
 
 /// Number of findings.

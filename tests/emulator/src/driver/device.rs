@@ -8,10 +8,6 @@ use super::{api, error, put};
 
 /// Shared memory of a block without asking for more.
 pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
-/// Threads of a multiprocessor.
-pub(crate) const THREADS_SM: u32 = 2048;
-/// Blocks of a multiprocessor.
-pub(crate) const BLOCKS_SM: u32 = 32;
 
 fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
     match which {
@@ -35,7 +31,7 @@ fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
         36 => 1_593_000,
         37 => 5120,
         38 => chip.l2_bytes,
-        39 => THREADS_SM as i32,
+        39 => chip.threads as i32,
         40 => 3,
         75 => chip.capability.0,
         76 => chip.capability.1,
@@ -46,7 +42,7 @@ fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
         // registration.
         91 | 92 | 93 | 94 | 95 | 99 | 122 | 123 => 1,
         97 => chip.shared_per_block as i32,
-        106 => BLOCKS_SM as i32,
+        106 => chip.blocks as i32,
         111 => 1024,
         // Memory pools, for cuMemAllocAsync.
         115 => 1,
@@ -63,8 +59,9 @@ api! {
     }
 
     fn cuDriverGetVersion(version: *mut c_int) {
+        let driver = lock().config.driver;
         // SAFETY: the API's contract.
-        unsafe { put(version, 12040) }
+        unsafe { put(version, driver) }
     }
 
     fn cuDeviceGetCount(count: *mut c_int) {

@@ -11,6 +11,7 @@ pub(crate) const INVALID_DEVICE: Code = 101;
 pub(crate) const INVALID_CONTEXT: Code = 201;
 pub(crate) const NO_BINARY_FOR_GPU: Code = 209;
 pub(crate) const INVALID_PTX: Code = 218;
+pub(crate) const UNSUPPORTED_PTX_VERSION: Code = 222;
 pub(crate) const FILE_NOT_FOUND: Code = 301;
 pub(crate) const INVALID_HANDLE: Code = 400;
 pub(crate) const ILLEGAL_STATE: Code = 401;

@@ -10,19 +10,31 @@ use super::run;
 use super::state::{Handle, State, ready};
 use super::stream::{self, canonical};
 use super::{Answer, Code, api, error, put};
+use crate::report::{Finding, Kind as Fault};
 
 /// Operations with what each waits for; a node comes after its predecessors.
 #[derive(Clone, Default)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
     number: usize,
+    /// Of an executable: it has its memory on the device.
+    is_uploaded: bool,
 }
 
 #[derive(Clone)]
 struct Node {
     work: Work,
     after: Vec<usize>,
+    /// Priority of the stream that it was captured on.
+    priority: i32,
 }
+
+/// Device memory of a node of an executable that was uploaded, bytes: about what drivers take.
+const NODE_BYTES: u64 = 64 << 10;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`, `_USE_NODE_PRIORITY`, and all flags.
+const UPLOAD: u64 = 2;
+const USE_NODE_PRIORITY: u64 = 8;
+const FLAGS: u64 = 15;
 
 /// A capture in progress.
 pub(crate) struct Capture {
@@ -48,10 +60,44 @@ fn node_index(handle: Handle) -> Option<(usize, usize)> {
 impl State {
     /// Records `work` instead of queuing it.
     pub(crate) fn capture(&mut self, capture: u64, stream: Handle, work: Work) -> Answer {
+        let priority = self.streams.get(&stream).map_or(0, |stream| stream.priority);
         let capture = self.captures.get_mut(&capture).ok_or(error::STREAM_CAPTURE_INVALIDATED)?;
         let after = capture.ends.get(&stream).cloned().unwrap_or_default();
-        capture.graph.nodes.push(Node { work, after });
+        capture.graph.nodes.push(Node { work, after, priority });
         capture.ends.insert(stream, vec![capture.graph.nodes.len() - 1]);
+        Ok(())
+    }
+
+    /// A call that a capture of `stream` forbids: the capture ends badly.
+    pub(crate) fn invalidate_capture(&mut self, stream: Handle) -> Answer {
+        let Some(number) = self.streams.get(&stream).and_then(|stream| stream.capture) else {
+            return Ok(());
+        };
+        if let Some(capture) = self.captures.get_mut(&number) {
+            capture.invalid = true;
+        }
+        Err(error::STREAM_CAPTURE_UNSUPPORTED)
+    }
+
+    /// Device memory of graphs that were uploaded, bytes.
+    pub(crate) fn graph_bytes(&self) -> u64 {
+        let uploaded = self.executables.values().filter(|graph| graph.is_uploaded);
+        uploaded.map(|graph| graph.nodes.len() as u64 * NODE_BYTES).sum()
+    }
+
+    /// Takes the memory of an executable, at the latest when it is launched first.
+    fn upload(&mut self, executable: Handle) -> Answer {
+        let graph = self.executables.get(&executable).ok_or(error::INVALID_HANDLE)?;
+        if graph.is_uploaded {
+            return Ok(());
+        }
+        let bytes = graph.nodes.len() as u64 * NODE_BYTES;
+        if bytes > self.free_bytes() {
+            return Err(error::OUT_OF_MEMORY);
+        }
+        if let Some(graph) = self.executables.get_mut(&executable) {
+            graph.is_uploaded = true;
+        }
         Ok(())
     }
 
@@ -98,7 +144,7 @@ fn begin(stream: Handle) -> Answer {
         return Err(error::ILLEGAL_STATE);
     }
     found.capture = Some(number as u64);
-    let graph = Graph { nodes: Vec::new(), number: number >> 6 & 0xFF_FFFF };
+    let graph = Graph { number: number >> 6 & 0xFF_FFFF, ..Graph::default() };
     let ends = HashMap::from([(stream, Vec::new())]);
     state.captures.insert(number as u64, Capture { graph, origin: stream, ends, invalid: false });
     Ok(())
@@ -129,12 +175,25 @@ fn end(stream: Handle) -> Result<Handle, Code> {
     Ok(handle)
 }
 
-fn instantiate(graph: Handle) -> Result<Handle, Code> {
+fn instantiate(graph: Handle, flags: u64) -> Result<Handle, Code> {
     let mut state = ready()?;
+    if flags & !FLAGS != 0 {
+        return Err(error::INVALID_VALUE);
+    }
     let graph = state.graphs.get(&graph).ok_or(error::INVALID_HANDLE)?;
     let copy = graph.lock().unwrap_or_else(|broken| broken.into_inner()).clone();
     let handle = state.handle();
+    let kernels = || copy.nodes.iter().filter(|node| matches!(node.work, Work::Launch(_)));
+    let first = kernels().next().map(|node| node.priority);
+    if flags & USE_NODE_PRIORITY == 0 && kernels().any(|node| Some(node.priority) != first) {
+        let detail = "a graph of streams of several priorities has one, as it was instantiated \
+                      without CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY";
+        state.report(Finding::host(Fault::Host, detail.to_owned()));
+    }
     state.executables.insert(handle, copy);
+    if flags & UPLOAD != 0 {
+        state.upload(handle)?;
+    }
     Ok(handle)
 }
 
@@ -146,6 +205,7 @@ fn run_graph(executable: Handle, stream: Handle) -> Answer {
     if state.streams.get(&stream).is_some_and(|stream| stream.capture.is_some()) {
         return super::unsupported::say("cuGraphLaunch into a captured stream");
     }
+    state.upload(executable)?;
     let graph = state.executables.get(&executable).ok_or(error::INVALID_HANDLE)?.clone();
     let before = stream::ends(&state, stream);
     let mut ids = Vec::with_capacity(graph.nodes.len());
@@ -260,14 +320,14 @@ api! {
         unsafe { put(mode, 0) }
     }
 
-    fn cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, _flags: u64) {
-        let handle = instantiate(graph)?;
+    fn cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64) {
+        let handle = instantiate(graph, flags)?;
         // SAFETY: the API's contract.
         unsafe { put(executable, handle) }
     }
 
     fn cuGraphInstantiateWithParams(executable: *mut Handle, graph: Handle, _params: *mut c_void) {
-        let handle = instantiate(graph)?;
+        let handle = instantiate(graph, 0)?;
         // SAFETY: the API's contract.
         unsafe { put(executable, handle) }
     }
@@ -275,7 +335,7 @@ api! {
     fn cuGraphLaunch(executable: Handle, stream: Handle) { run_graph(executable, stream) }
 
     fn cuGraphUpload(executable: Handle, _stream: Handle) {
-        ready()?.executables.get(&executable).map(|_| ()).ok_or(error::INVALID_HANDLE)
+        ready()?.upload(executable)
     }
 
     fn cuGraphDestroy(graph: Handle) {

@@ -3,11 +3,10 @@
 use std::ffi::{c_uint, c_void};
 
 use super::config::Target;
-use super::device::THREADS_SM;
 use super::occupancy;
 use super::queue::{Launch, Work};
 use super::state::{Handle, State, ready};
-use super::stream::queue;
+use super::stream::{canonical, queue};
 use super::{Answer, Code, api, error};
 use crate::exec::cluster::RANKS;
 use crate::exec::shared::WARPS;
@@ -32,8 +31,11 @@ struct Attribute {
     value: [c_uint; 16],
 }
 
+const ATTRIBUTE_IGNORE: c_uint = 0;
 const ATTRIBUTE_COOPERATIVE: c_uint = 2;
 const ATTRIBUTE_CLUSTER: c_uint = 4;
+/// Least driver that records [`ATTRIBUTE_OVERLAPS`].
+const RECORDS_OVERLAP: i32 = 12030;
 /// Programmatic stream serialization: the kernel may begin before its predecessor has ended.
 const ATTRIBUTE_OVERLAPS: c_uint = 6;
 
@@ -138,7 +140,7 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
     }
-    debug_assert!(threads <= u64::from(THREADS_SM));
+    debug_assert!(threads <= u64::from(chip.threads));
     Ok(())
 }
 
@@ -164,6 +166,10 @@ fn launch(
     let launch = Launch { kernel, params, blocks, threads, shared, cooperative, overlaps };
     check(&state, function, &launch)?;
     state.config.count(Target::Launch)?;
+    if overlaps && state.config.driver < RECORDS_OVERLAP {
+        let stream = canonical(&state, stream)?;
+        state.invalidate_capture(stream)?;
+    }
     queue(state, stream, Work::Launch(launch)).map(|_| ())
 }
 
@@ -201,7 +207,8 @@ api! {
                 ATTRIBUTE_OVERLAPS => attributes.overlaps = attribute.value[0] != 0,
                 ATTRIBUTE_CLUSTER if attribute.value[..3] != [1, 1, 1] =>
                     return super::unsupported::say("cuLaunchKernelEx with the size of clusters"),
-                _ => {}
+                ATTRIBUTE_IGNORE | ATTRIBUTE_CLUSTER => {}
+                _ => return Err(error::INVALID_VALUE),
             }
         }
         launch(function, (config.blocks, config.threads, config.shared), config.stream, params,

@@ -7,12 +7,9 @@ use super::config::Target;
 use super::queue::Work;
 use super::state::{Handle, State, lock, ready};
 use super::stream::queue;
-use super::{Code, api, error, put};
+use super::{Code, api, error, put, run};
 use crate::memory::{Allocation, Kind, State as Life};
 use crate::report::{Finding, Kind as Fault};
-
-/// Memory that a context takes before the first allocation, bytes.
-const RESERVED: u64 = 512 << 20;
 
 fn allocate(
     state: &mut State,
@@ -24,10 +21,15 @@ fn allocate(
         return Err(error::INVALID_VALUE);
     }
     if !state.captures.is_empty() && life == Life::Live {
-        return Err(error::STREAM_CAPTURE_UNSUPPORTED);
+        let capturing: Vec<Handle> = state.streams.keys().copied().collect();
+        capturing.into_iter().try_for_each(|stream| state.invalidate_capture(stream))?;
     }
     state.config.count(Target::Allocation)?;
-    if kind == Kind::Device && state.memory.used() + bytes as u64 + RESERVED > state.config.memory {
+    let room = match kind {
+        Kind::Device => state.free_bytes(),
+        _ => state.config.host_memory.saturating_sub(state.memory.pinned()),
+    };
+    if bytes as u64 > room {
         return Err(error::OUT_OF_MEMORY);
     }
     state.memory.allocate(bytes as u64, kind, life, "").ok_or(error::OUT_OF_MEMORY)
@@ -90,7 +92,7 @@ api! {
     // Does not wait for queued work: the API does not promise it, and work that still uses the
     // memory is then found out.
     fn cuMemFree_v2(at: u64) {
-        let mut state = ready().map_err(|code| freed_in_vain(at, code))?;
+        let mut state = run::wait_if_hung(ready().map_err(|code| freed_in_vain(at, code))?);
         if at == 0 {
             return Ok(());
         }
@@ -110,8 +112,7 @@ api! {
 
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
         let state = ready()?;
-        let all = state.config.memory;
-        let left = all.saturating_sub(RESERVED + state.memory.used());
+        let (all, left) = (state.config.memory, state.free_bytes());
         // SAFETY: the API's contract.
         unsafe { put(free, left as usize).and(put(total, all as usize)) }
     }
@@ -140,7 +141,8 @@ api! {
     }
 
     fn cuMemFreeHost(host: *mut c_void) {
-        let mut state = ready().map_err(|code| freed_in_vain(host as u64, code))?;
+        let state = ready().map_err(|code| freed_in_vain(host as u64, code))?;
+        let mut state = run::wait_if_hung(state);
         state.posted.land_all();
         let allocation = owned(&mut state, host as u64, &[Kind::Host])?;
         state.memory.free(&allocation);

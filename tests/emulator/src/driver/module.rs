@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::chip::Chip;
 use super::cubin;
 use super::device::SHARED_DEFAULT;
+use super::occupancy;
 use super::state::{Handle, State, ready};
-use super::{Answer, Code, api, error, put};
+use super::{Answer, Code, api, error, put, run};
 use crate::memory::{Kind, State as Life};
 use crate::ptx::program::Kernel;
 use crate::ptx::{PtxError, ast, decode, parser};
@@ -23,6 +24,8 @@ pub(crate) struct Module {
     globals: HashMap<String, (u64, u64)>,
     /// Function handles given out, by name.
     handles: HashMap<String, Handle>,
+    /// Device memory of its code: taken to be as long as its text.
+    pub(crate) bytes: u64,
 }
 
 /// A kernel as the caller holds it.
@@ -75,7 +78,9 @@ fn load(image: *const c_void, length: Option<usize>) -> Result<Handle, Code> {
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: the API's contract.
-    let text = match unsafe { look(image) } {
+    let image_kind = unsafe { look(image) };
+    let is_text = matches!(image_kind, Image::Ptx(_));
+    let text = match image_kind {
         Image::Ptx(text) => text.to_string_lossy(),
         Image::Fat => return Err(error::NO_BINARY_FOR_GPU),
         Image::Cubin => {
@@ -88,13 +93,21 @@ fn load(image: *const c_void, length: Option<usize>) -> Result<Handle, Code> {
     if !state.config.chip.runs(&text) {
         return Err(error::NO_BINARY_FOR_GPU);
     }
+    if is_text && !compiles(state.config.driver, &text) {
+        return Err(error::UNSUPPORTED_PTX_VERSION);
+    }
     let seen = lock(known()).get(&*text).cloned();
     let built = match seen {
         Some(kernels) => Ok(Module { kernels, ..Module::default() }),
         None => parser::parse(&text).and_then(|module| build(&mut state, &module)),
     };
     match built {
-        Ok(module) => {
+        Ok(module) if text.len() as u64 > state.free_bytes() => {
+            drop(module);
+            Err(error::OUT_OF_MEMORY)
+        }
+        Ok(mut module) => {
+            module.bytes = text.len() as u64;
             // Kernels with variables know where those lie, which is another place each time.
             if module.globals.is_empty() {
                 lock(known()).insert(text.into_owned(), module.kernels.clone());
@@ -108,6 +121,41 @@ fn load(image: *const c_void, length: Option<usize>) -> Result<Handle, Code> {
                 text.lines().nth(problem.line.saturating_sub(1) as usize).unwrap_or("").trim();
             state.report(Finding::host(Fault::Refused, format!("{problem} in `{line}`")));
             Err(error::INVALID_PTX)
+        }
+    }
+}
+
+/// True if a driver of this version compiles the text's `.version`: CUDA 12.4's is PTX 8.4.
+fn compiles(driver: i32, text: &str) -> bool {
+    let wanted = text.lines().find_map(|line| line.trim().strip_prefix(".version"));
+    let wanted = wanted.and_then(|version| version.trim().split_once('.'));
+    let Some((Ok(major), Ok(minor))) =
+        wanted.map(|(major, minor)| (major.parse::<i32>(), minor.parse::<i32>()))
+    else {
+        return true;
+    };
+    (major, minor) <= (driver / 1000 - 4, driver % 1000 / 10)
+}
+
+/// Writes a word about `code` into the buffer for errors, if the options name one.
+///
+/// # Safety
+/// As in the API: there are `count` options and values.
+unsafe fn log(code: Code, count: usize, options: *const c_uint, values: *const *mut c_void) {
+    let find = |option: c_uint| {
+        (0..count).find_map(|at| {
+            // SAFETY: the caller's promise.
+            let (found, value) = unsafe { (options.add(at).read(), values.add(at).read()) };
+            (found == option).then_some(value)
+        })
+    };
+    if let (Some(buffer), Some(size)) = (find(5), find(6)) {
+        let text = format!("the emulator refused the text with {code}");
+        let bytes = text.len().min((size as usize).saturating_sub(1));
+        // SAFETY: the buffer has `size` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), bytes);
+            buffer.cast::<u8>().add(bytes).write(0);
         }
     }
 }
@@ -140,7 +188,7 @@ fn build(state: &mut State, module: &ast::Module) -> Result<Module, PtxError> {
             Arc::new(decode::kernel(module, entry, &addresses, &lines)?),
         );
     }
-    Ok(Module { kernels, globals, handles: HashMap::new() })
+    Ok(Module { kernels, globals, ..Module::default() })
 }
 
 /// Variables are zero where the text says nothing.
@@ -192,10 +240,7 @@ fn attribute(function: &Function, which: c_uint) -> Result<c_int, Code> {
         1 => kernel.static_shared as c_int,
         2 => 0,
         3 => kernel.local_bytes as c_int,
-        // The interpreter's registers say nothing about those that ptxas would use; the value is
-        // within the limit of a block.
-        4 => (kernel.narrow + 2 * kernel.wide)
-            .clamp(16, (65536 / kernel.max_threads as usize).min(255)) as c_int,
+        4 => occupancy::registers(kernel) as c_int,
         5 | 6 => 80,
         7 => 0,
         8 => function.max_dynamic_shared as c_int,
@@ -227,9 +272,12 @@ api! {
     }
 
     fn cuModuleLoadDataEx(
-        module: *mut Handle, image: *const c_void, _count: c_uint, _options: *mut c_uint,
-        _values: *mut *mut c_void) {
-        let handle = load(image, None)?;
+        module: *mut Handle, image: *const c_void, count: c_uint, options: *mut c_uint,
+        values: *mut *mut c_void) {
+        // SAFETY: the API's contract.
+        let handle = load(image, None).inspect_err(|&code| unsafe {
+            log(code, count as usize, options, values)
+        })?;
         // SAFETY: the API's contract.
         unsafe { put(module, handle) }
     }
@@ -251,7 +299,7 @@ api! {
     }
 
     fn cuModuleUnload(module: Handle) {
-        let mut state = ready()?;
+        let mut state = run::wait_if_hung(ready()?);
         let module = state.modules.remove(&module).ok_or(error::INVALID_HANDLE)?;
         for handle in module.handles.values() {
             state.functions.remove(handle);

@@ -1,10 +1,10 @@
-//! Number of blocks that fit on a multiprocessor, by threads, shared memory and block count.
-//! Registers are not counted: the interpreter does not know the number that ptxas would use.
+//! Number of blocks that fit on a multiprocessor, by threads, registers, shared memory and block
+//! count. The registers are the interpreter's, or as many as leave room for two blocks: ptxas would
+//! use another number, so programs that count on three are found out.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::chip::Chip;
-use super::device::{BLOCKS_SM, THREADS_SM};
 use super::state::{Handle, ready};
 use super::{Code, api, error, put};
 use crate::ptx::program::Kernel;
@@ -12,12 +12,23 @@ use crate::ptx::program::Kernel;
 /// Shared memory that the system takes of every block.
 const RESERVED: u32 = 1024;
 
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 65_536;
+
+/// Registers of a thread.
+pub(crate) fn registers(kernel: &Kernel) -> u32 {
+    let max = (REGISTERS / (2 * kernel.max_threads.max(1))).min(255) & !7;
+    ((kernel.narrow + 2 * kernel.wide) as u32).clamp(16, max.max(16))
+}
+
 /// Blocks of one multiprocessor.
 pub(crate) fn blocks(chip: &Chip, kernel: &Kernel, threads: u32, shared: u32) -> u32 {
-    let by_threads = THREADS_SM / threads.max(1).next_multiple_of(32);
+    let by_threads = chip.threads / threads.max(1).next_multiple_of(32);
     let by_shared =
         chip.shared_per_multiprocessor / (kernel.static_shared as u32 + shared + RESERVED);
-    by_threads.min(by_shared).min(BLOCKS_SM)
+    let by_registers =
+        REGISTERS / (registers(kernel).next_multiple_of(8) * threads.max(1).next_multiple_of(32));
+    by_threads.min(by_shared).min(by_registers).min(chip.blocks)
 }
 
 fn active(function: Handle, threads: c_int, shared: usize) -> Result<c_int, Code> {

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::config::Order;
+use super::config::{Order, Target};
 use super::queue::{HostBytes, Id, Launch, Work};
 use super::state::{QUEUED, State, lock};
 use crate::exec::grid::Grid;
@@ -63,6 +63,9 @@ fn pick(state: &mut State, ready: &[Id]) -> Option<Id> {
 }
 
 fn blocked(state: &State, id: Id) -> bool {
+    if state.hung == Some(id) {
+        return true;
+    }
     match state.queue.work(id) {
         Some(&Work::Wait { at, value, flags, wide }) => !met(state, at, value, flags, wide),
         _ => false,
@@ -118,13 +121,22 @@ pub(crate) fn until(mut state: Guard, goal: Id) -> Guard {
 
 fn pause(mut state: Guard, begin: Instant) -> Guard {
     if begin.elapsed() > STUCK {
-        let detail = "a stream waits for a value in memory that no stream writes".to_owned();
+        let detail = match state.hung {
+            Some(_) => "the host waits for a kernel that never ends",
+            None => "a stream waits for a value in memory that no stream writes",
+        };
+        let detail = detail.to_owned();
         fail(&mut state, Finding::host(Kind::Hang, detail));
         return state;
     }
     drop(state);
     std::thread::sleep(Duration::from_micros(50));
     lock()
+}
+
+/// Waits without bound where a kernel never ends: calls that wait for the device block.
+pub(crate) fn wait_if_hung(state: Guard) -> Guard {
+    if state.hung.is_some() { all(state) } else { state }
 }
 
 /// Runs everything.
@@ -149,6 +161,15 @@ fn fail(state: &mut State, finding: Finding) {
 }
 
 fn execute(mut state: Guard, id: Id) -> Guard {
+    let hang = match state.queue.work(id) {
+        Some(Work::Launch(_)) => Some(Target::Hang),
+        Some(Work::ToHost { .. } | Work::ToDevice { .. }) => Some(Target::HangCopy),
+        _ => None,
+    };
+    if hang.is_some_and(|target| state.config.count(target).is_err()) {
+        state.hung = Some(id);
+        return state;
+    }
     let random = state.next_random();
     if random & 1 == 0 {
         state.posted.land_one(random >> 1);

@@ -9,7 +9,7 @@ use super::event::Event;
 use super::graph::{Capture, Graph};
 use super::module::{Function, Module};
 use super::posted::Posted;
-use super::queue::Queue;
+use super::queue::{Id, Queue};
 use super::stream::Stream;
 use super::{Answer, CURRENT, error};
 use crate::memory::Memory;
@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) findings: Vec<Finding>,
     /// The error that ended the context: every later call gives it.
     pub(crate) sticky: Option<u32>,
+    /// The operation that never ends.
+    pub(crate) hung: Option<Id>,
     pub(crate) random: u64,
     pub(crate) executed: u64,
     pub(crate) launches: u64,
@@ -48,6 +50,8 @@ pub(crate) struct State {
     next_handle: Handle,
 }
 
+/// Memory that a context takes before the first allocation, bytes.
+const RESERVED: u64 = 512 << 20;
 /// Findings kept in memory.
 const KEPT: usize = 1000;
 
@@ -91,6 +95,7 @@ impl State {
             captures: HashMap::new(),
             findings: Vec::new(),
             sticky: None,
+            hung: None,
             random,
             executed: 0,
             launches: 0,
@@ -110,6 +115,13 @@ impl State {
             return Err(error::INVALID_CONTEXT);
         }
         Ok(())
+    }
+
+    /// Device memory that is free: without allocations, graphs, modules, and what a context takes.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let modules: u64 = self.modules.values().map(|module| module.bytes).sum();
+        let used = RESERVED + self.memory.used() + self.graph_bytes() + modules;
+        self.config.memory.saturating_sub(used)
     }
 
     /// Drops all work that waits: the context is broken, or the device lost.
@@ -147,6 +159,11 @@ impl State {
     /// Destroys the context: what is left is a leak.
     pub(crate) fn destroy_context(&mut self) {
         self.report_leaks();
+        self.forget_context();
+    }
+
+    /// Destroys the context, whatever is left.
+    pub(crate) fn forget_context(&mut self) {
         self.queue = Queue::default();
         self.streams.clear();
         self.events.clear();

@@ -118,12 +118,9 @@ api! {
     }
 
     fn cuStreamSynchronize(stream: Handle) {
-        let state = ready()?;
+        let mut state = ready()?;
         let stream = canonical(&state, stream)?;
-        if state.streams.get(&stream).is_some_and(|stream| stream.capture.is_some()) {
-            return Err(error::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        let mut state = state;
+        state.invalidate_capture(stream)?;
         for id in ends(&state, stream) {
             state = run::until(state, id);
         }
@@ -132,8 +129,9 @@ api! {
     }
 
     fn cuStreamQuery(stream: Handle) {
-        let state = ready()?;
+        let mut state = ready()?;
         let stream = canonical(&state, stream)?;
+        state.invalidate_capture(stream)?;
         // Polling advances the device; otherwise the host would poll without end.
         let (mut state, _) = run::one(state);
         state.health()?;
@@ -245,7 +243,12 @@ fn write_value(stream: Handle, at: u64, value: u64, flags: c_uint, wide: bool) -
     if flags & !NO_MEMORY_BARRIER != 0 {
         return Err(error::INVALID_VALUE);
     }
-    let state = ready()?;
+    let mut state = ready()?;
+    if !state.config.memory_operations {
+        let stream = canonical(&state, stream)?;
+        state.invalidate_capture(stream)?;
+        return Err(error::NOT_SUPPORTED);
+    }
     word(&state, at, wide)?;
     queue(state, stream, Work::Store { at, value, wide, fences: flags & NO_MEMORY_BARRIER == 0 })
         .map(|_| ())

@@ -15,6 +15,8 @@ const ALIGN: u64 = 512;
 pub(crate) struct Memory {
     by_base: BTreeMap<u64, Arc<Allocation>>,
     used: u64,
+    /// Bytes of the host that are pinned.
+    pinned: u64,
     next: u64,
     number: u64,
     snapshot: Option<Arc<Table>>,
@@ -36,6 +38,8 @@ impl Memory {
         if base.is_some() {
             self.next += bytes.next_multiple_of(ALIGN) + GAP;
             self.used += bytes;
+        } else {
+            self.pinned += bytes;
         }
         Some(self.insert(allocation))
     }
@@ -70,6 +74,9 @@ impl Memory {
         match allocation.kind {
             Kind::Device | Kind::Module => self.used = self.used.saturating_sub(allocation.bytes),
             Kind::Host | Kind::Registered => {
+                if allocation.kind == Kind::Host {
+                    self.pinned = self.pinned.saturating_sub(allocation.bytes);
+                }
                 self.by_base.remove(&allocation.base);
                 self.snapshot = None;
             }
@@ -105,6 +112,11 @@ impl Memory {
         self.snapshot
             .get_or_insert_with(|| Arc::new(Table { sorted: by_base.values().cloned().collect() }))
             .clone()
+    }
+
+    /// Bytes of the host that are pinned.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.pinned
     }
 
     /// Bytes of live device memory.

@@ -10,6 +10,7 @@ mod graphs;
 mod half_sums;
 mod hopper;
 mod overlaps;
+mod refusals;
 mod semantics;
 mod streams;
 mod vectors;

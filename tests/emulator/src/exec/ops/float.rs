@@ -253,7 +253,7 @@ fn double(opcode: &mut Opcode) -> Option<OperandShape> {
         "sub" => two(lane!(f64, f64 => f64, |a, b| a - b)),
         "mul" => two(lane!(f64, f64 => f64, |a, b| a * b)),
         "div" => two(lane!(f64, f64 => f64, |a, b| a / b)),
-        "min" => two(lane!(f64, f64 => f64, |a, b| least_double(a, b))),
+        "min" => two(lane!(f64, f64 => f64, least_double)),
         "max" => two(lane!(f64, f64 => f64, |a, b| -least_double(-a, -b))),
         "copysign" => two(lane!(f64, f64 => f64, |a, b| b.copysign(a))),
         "abs" => Some(OperandShape::uniform(lane!(f64 => f64, |a| a.abs()), Ty::F64, 1)),
