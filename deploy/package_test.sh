@@ -21,7 +21,7 @@ dpkg-deb -e "$out"/*.deb control
 dpkg-deb -f "$out"/*.deb Package Version Architecture Depends
 grep -qx /etc/trail-rt/trail.toml control/conffiles
 sh -n control/postinst
-grep -q 'systemd-sysusers trail-rt.conf' control/postinst
+grep -q 'systemd-sysusers .*trail-rt.conf' control/postinst
 grep -q 'u trail-rt' root/usr/lib/sysusers.d/trail-rt.conf
 test -s root/usr/share/doc/trail-rt/LICENSES.txt
 test -s root/usr/share/doc/trail-rt/copyright
