@@ -21,7 +21,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
-# What travels in a call: the tracked files of the tree, and BIN.
+# Size limit of a call: the tracked files of the tree, and BIN.
 limit=$((64 << 20))
 
 # The executable of the test program $1.

@@ -1,4 +1,4 @@
-"""A program in a process group of its own, with a time limit that ends the whole group."""
+"""A program in its own process group, with a time limit that ends the whole group."""
 
 import ctypes
 import json
@@ -19,8 +19,11 @@ TAIL = 2000
 
 
 def run(argv, seconds, environment, expects=""):
-    """Runs `argv`, whose output must have `expects` in it; returns a row with `status` (ok, failed, timed out, unkillable), `exit`,
-    `seconds`, and `output`: what it printed as JSON, or the tail of its text if it failed."""
+    """Runs `argv`, whose output must have `expects` in it.
+
+    Returns a row with `status` (ok, failed, timed out, unkillable), `exit`, `seconds`, and
+    `output`: the JSON that it printed, or the tail of its text if it failed.
+    """
     begin = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:

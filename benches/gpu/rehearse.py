@@ -2,8 +2,9 @@
 
     python3 benches/gpu/rehearse.py
 
-Needs the debug builds of trail-rt, of the runtime's CUDA tests and of the emulator's. Two runs: in the first one item
-hangs, one breaks its context, and the disk is full; in the second the device is lost.
+Needs the debug builds of trail-rt, of the runtime's CUDA tests and of the emulator's. Two runs: in
+the first an item hangs, one breaks its context, and the disk is full; in the second the device is
+lost.
 """
 
 import json

@@ -139,7 +139,7 @@ class Run:
             self.after_a_failure(slice_name, item)
 
     def after_a_failure(self, slice_name, item):
-        """Whether the device still works, who holds it, and what the system says of it."""
+        """Checks that the device still works; notes who holds it, and the kernel log's lines."""
         canary = [str(self.bin / "trail-rt"), "doctor", "--gpu-check", "canary"]
         row = process.run(canary, 30, self.plans.get("canary", {}))
         row["holders"] = words(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
@@ -185,7 +185,8 @@ def watch_clocks(out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("bin")
     parser.add_argument("out")
     parser.add_argument("slices", nargs="*", metavar="SLICE")

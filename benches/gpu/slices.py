@@ -1,4 +1,4 @@
-"""What a run on a GPU consists of: for each slice its items, in the order of their value."""
+"""The items of each slice of a run on a GPU, in the order of their value."""
 
 import shutil
 import subprocess
@@ -170,8 +170,8 @@ class Plan:
     def bench(self, name, argv, seconds):
         model = ["--device", "cuda", "--random-weights", self.scale.shape]
         quick = self.scale.quick if argv[0] in REPEATED else []
-        more = [*model, *quick, "--json"]
-        return Item(name, [self.trail, "bench", *argv, *more, *self.rates_of(argv[0])], seconds * self.scale.slow)
+        more = [*model, *quick, "--json", *self.rates_of(argv[0])]
+        return Item(name, [self.trail, "bench", *argv, *more], seconds * self.scale.slow)
 
     def rates_of(self, command):
         return self.rates if command in ("decode", "prefill", "kernels") else []
@@ -201,7 +201,7 @@ def is_experiment(name):
 
 
 def has_torch():
-    """Whether PyTorch is installed, without loading it."""
+    """Returns true if PyTorch is installed, without loading it."""
     import importlib.util
 
     return importlib.util.find_spec("torch") is not None

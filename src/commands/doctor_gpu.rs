@@ -1,4 +1,4 @@
-//! `trail-rt doctor --gpu`: the checks of a GPU, each in a process of its own with a time limit,
+//! `trail-rt doctor --gpu`: the checks of a GPU, each in its own process with a time limit,
 //! so that a kernel that hangs or breaks the context takes no other check along.
 
 use std::ffi::OsString;
@@ -51,7 +51,7 @@ pub fn run(factor: u32, json: bool) -> Result<(), Error> {
 /// A check that has ended, or was ended.
 struct Outcome {
     name: &'static str,
-    took: Duration,
+    elapsed: Duration,
     /// The check's own object.
     found: Value,
     /// The line that says why it failed.
@@ -65,8 +65,8 @@ impl Outcome {
             .map_err(|error| Error::failed(format!("starting a check of the GPU: {error}")))?;
         let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
         let status = wait(&mut child, Duration::from_secs(limit));
-        let took = begin.elapsed();
-        let outcome = |found, error| Ok(Outcome { name: check.name, took, found, error });
+        let elapsed = begin.elapsed();
+        let outcome = |found, error| Ok(Outcome { name: check.name, elapsed, found, error });
         let Some(success) = status else {
             let error = match kill(&mut child) {
                 true => format!("no end within {limit} s"),
@@ -87,8 +87,8 @@ impl Outcome {
     }
 
     fn line(&self, json: bool) -> String {
-        let Outcome { name, took, found, error } = self;
-        let seconds = took.as_secs_f64();
+        let Outcome { name, elapsed, found, error } = self;
+        let seconds = elapsed.as_secs_f64();
         if json {
             let status = if error.is_none() { "ok" } else { "failed" };
             return json!({
@@ -102,6 +102,7 @@ impl Outcome {
             (None, Some(found)) => {
                 let shown = |value: &Value| match value {
                     Value::String(text) => text.clone(),
+                    Value::Array(values) => values.len().to_string(),
                     other => other.to_string(),
                 };
                 let pairs: Vec<String> = found
@@ -136,7 +137,7 @@ fn collect<R: Read + Send + 'static>(pipe: Option<R>) -> Option<JoinHandle<Strin
     pipe.map(|mut pipe| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was read before an error is still worth printing.
+            // Text read before an error is still worth printing.
             let _ = pipe.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -147,7 +148,7 @@ fn text(reader: Option<JoinHandle<String>>) -> String {
     reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
 }
 
-/// Whether `child` succeeded; `None` if it has not ended within `limit`.
+/// Returns true if `child` succeeded; `None` if it has not ended within `limit`.
 fn wait(child: &mut Child, limit: Duration) -> Option<bool> {
     let begin = Instant::now();
     while begin.elapsed() < limit {

@@ -1,5 +1,5 @@
-//! What must work before a GPU serves: checks from the driver to whole answers, each for a process
-//! of its own, since a kernel that hangs or fails takes its process along.
+//! Checks that a GPU must pass before it serves, from the driver to whole answers, each for its own
+//! process, since a kernel that hangs or fails takes its process along.
 
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
@@ -11,7 +11,7 @@ use crate::kernels;
 use crate::model::BenchModel;
 use crate::overlap;
 
-/// A check: its name, its time limit in seconds, and what it does.
+/// A check: its name, its time limit in seconds, and its function.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuCheck {
     /// Name, as `--gpu-check` takes it.
@@ -33,7 +33,7 @@ pub const GPU_CHECKS: [GpuCheck; 8] = [
     GpuCheck { name: "answers", limit_s: 40, run: answers },
 ];
 
-/// What a check is asked for.
+/// Device, model and sizes of a check.
 struct Asked<'a> {
     ordinal: usize,
     replays: u32,
@@ -79,7 +79,9 @@ fn canary(asked: &Asked<'_>) -> Result<Value, Error> {
     kernels::canary(asked.ordinal).map(|()| json!({})).map_err(failed)
 }
 
-/// Every kernel that this device can run, loaded, against what the compiler reported of it.
+/// Every kernel that this device can run, loaded; `unlike` has those with other registers, shared
+/// or local bytes than the compiler reported of the same machine code. Not a failure: the emulator
+/// of Hopper runs the text instead, and has its own.
 fn modules(asked: &Asked<'_>) -> Result<Value, Error> {
     let device = Device::open(asked.ordinal).map_err(failed)?;
     let before = device.free_bytes().map_err(failed)?;
@@ -92,18 +94,15 @@ fn modules(asked: &Asked<'_>) -> Result<Value, Error> {
         let expected = (reported.registers, reported.shared_bytes, reported.stack_bytes);
         let found = (kernel.registers, kernel.shared_bytes, kernel.local_bytes);
         if expected != found {
-            unlike.push(format!("{}: {expected:?} expected, {found:?} found", kernel.name));
+            unlike.push(json!({ "kernel": kernel.name, "reported": expected, "found": found }));
         }
-    }
-    if !unlike.is_empty() {
-        let unlike = unlike.join("; ");
-        return Err(Error::failed(format!("registers, shared and local bytes: {unlike}")));
     }
     let of = |code: Code| kernels.iter().filter(|kernel| kernel.code == code).count();
     Ok(json!({
         "kernels": kernels.len(),
         "from_ptx": of(Code::Ptx),
         "memory_bytes": taken,
+        "unlike": unlike,
     }))
 }
 

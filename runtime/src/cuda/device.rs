@@ -40,7 +40,7 @@ pub(super) struct Kernels {
 /// A loaded kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Function {
-    pub(super) handle: sys::CUfunction,
+    handle: sys::CUfunction,
     pub(super) entry: &'static Entry,
     pub(super) code: Code,
     launched: bool,
@@ -267,11 +267,10 @@ impl Device {
         // SAFETY: the module was loaded in the current context.
         let handle = unsafe { result::module::get_function(module, name)? };
         type Attribute = sys::CUfunction_attribute;
-        let fixed = Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let function = Function { handle, entry, code, launched: false };
         // Asked of the driver, which may have compiled the code.
-        // SAFETY: the function is alive.
-        let fixed = unsafe { result::function::get_function_attribute(handle, fixed)? };
-        let dynamic = self.chip.shared_per_block.saturating_sub(fixed.max(0) as u32);
+        let fixed = function.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        let dynamic = self.chip.shared_per_block.saturating_sub(fixed);
         for (attribute, value) in [
             (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32),
             (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
@@ -279,7 +278,16 @@ impl Device {
             // SAFETY: the function is alive, the value within the device's limit.
             unsafe { result::function::set_function_attribute(handle, attribute, value)? };
         }
-        Ok(Function { handle, entry, code, launched: false })
+        Ok(function)
+    }
+}
+
+impl Function {
+    /// An attribute as the driver reports it; the context is the thread's.
+    pub(super) fn attribute(&self, which: sys::CUfunction_attribute) -> Result<u32, DriverError> {
+        // SAFETY: the function is alive while its device is.
+        let value = unsafe { result::function::get_function_attribute(self.handle, which)? };
+        Ok(value.max(0) as u32)
     }
 }
 

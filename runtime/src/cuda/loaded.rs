@@ -3,7 +3,7 @@
 use super::device::{Code, Device};
 use super::error::{CudaError, driver_error};
 use cudarc::driver::DriverError;
-use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+use cudarc::driver::sys::CUfunction_attribute as Attribute;
 use std::sync::PoisonError;
 use trail_ptx::{Entry, Resources};
 
@@ -38,20 +38,15 @@ impl Device {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let mut loaded = Vec::with_capacity(kernels.functions.len());
         for (&name, function) in &kernels.functions {
-            let read = |attribute| {
-                let mut value = 0;
-                // SAFETY: `value` is written before the call returns; the function is alive.
-                let code =
-                    unsafe { sys::cuFuncGetAttribute(&mut value, attribute, function.handle) };
-                code.result().map(|()| value.max(0) as u32)
-            };
             let describe = || {
                 Ok::<_, DriverError>(LoadedKernel {
                     name,
                     code: function.code,
-                    registers: read(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-                    shared_bytes: read(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-                    local_bytes: read(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+                    registers: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+                    shared_bytes: function
+                        .attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+                    local_bytes: function
+                        .attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
                     entry: function.entry,
                 })
             };

@@ -83,7 +83,7 @@ impl Watcher {
         let (max_running, num_blocks) = (engine.max_running() as u32, engine.kv_blocks() as u32);
         let sizes = SchedulerConfig { max_running, num_blocks, ..SchedulerConfig::default() };
         let policy: PolicyKind = engine.policy();
-        Watcher {
+        let mut watcher = Watcher {
             inbox,
             frames,
             board: engine.live_board().clone(),
@@ -116,12 +116,14 @@ impl Watcher {
             },
             number: 0,
             stopped: false,
-        }
+        };
+        // A reader may come before the thread has begun.
+        watcher.publish_idle();
+        watcher
     }
 
     /// Runs until [`LiveEvent::Stop`].
     pub(super) fn run(mut self) {
-        self.publish_idle();
         let mut next = Instant::now();
         while !self.stopped {
             let wait = match self.known.is_empty() {

@@ -156,7 +156,7 @@ impl Record {
         [a, b, c, out].into_iter().for_each(|at| gpu.free(at));
     }
 
-    /// What of a device's record the emulator would not lead one to expect.
+    /// Lines for what a device computes otherwise than the emulator leads one to expect.
     fn surprises(&self, emulator: &Record) -> Vec<String> {
         let mut found = Vec::new();
         for name in EXACT.into_iter().chain(["shuffles"]) {
@@ -211,8 +211,8 @@ fn error_in_ulps(found: f64, exact: f64, floor: f64) -> f64 {
     if error.is_finite() { error } else { f64::from(u16::MAX) }
 }
 
-/// Operands of the tiles: half of them one large product and small ones in other places of the sum,
-/// so that the width of the adder shows, half random.
+/// Operands of the tiles: in half the tiles one large product and small ones in other places of the
+/// sum, so that the width of the adder shows; the others are random.
 struct Tiles {
     a: Vec<u16>,
     b: Vec<u16>,
@@ -293,7 +293,7 @@ fn of_devices_are_what_the_emulator_leads_one_to_expect() {
     }
 }
 
-/// The PTX manual's rules of what no value of the range stands for.
+/// The PTX manual's rules of NaN, infinities and zeros.
 #[test]
 fn of_nan_and_zeros_are_the_manuals() {
     let _session = trail_cuda_emulator::session();
