@@ -9,7 +9,7 @@ use trail_runtime::engine::{ComputeDevice, Event, FinishReason, Request, Samplin
 use crate::decoding::{Decoding, StepShape};
 use crate::kernels;
 use crate::model::BenchModel;
-use crate::overlap;
+use crate::overlap::{self, Uploaded};
 
 /// A check: its name, its time limit in seconds, and its function.
 #[derive(Clone, Copy, Debug)]
@@ -185,17 +185,17 @@ fn answer(setup: &Setup, engine: &EngineArgs) -> Result<Vec<u32>, Error> {
 /// Decode steps of a small shape with random weights.
 struct Steps {
     decoding: Decoding,
-    /// Device memory that opening it took, bytes.
+    /// Device memory that opening the engine took, without weights, bytes.
     taken: usize,
 }
 
 impl Steps {
     fn new(asked: &Asked<'_>, graphs: bool, tap: TapMode) -> Result<Steps, Error> {
         let bench = BenchModel::of_shape("demo", asked.engine)?.with_graphs(graphs);
-        let device = Device::open(asked.ordinal).map_err(failed)?;
-        let before = device.free_bytes().map_err(failed)?;
-        let (decoding, _) = overlap::gpu_engine(SHAPE, &bench, tap)?;
-        let taken = before.saturating_sub(device.free_bytes().map_err(failed)?);
+        let uploaded = Uploaded::new(&bench)?;
+        let before = uploaded.device().free_bytes().map_err(failed)?;
+        let (decoding, _) = overlap::gpu_engine(SHAPE, &bench, &uploaded, tap)?;
+        let taken = before.saturating_sub(uploaded.device().free_bytes().map_err(failed)?);
         Ok(Steps { decoding, taken })
     }
 

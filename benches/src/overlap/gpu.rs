@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use trail_platform::stats::{median, quantile};
 use trail_runtime::backend::RowSink;
-use trail_runtime::cuda::{CudaBackend, TapMode};
+use trail_runtime::cuda::{CudaBackend, CudaError, Device, DeviceWeights, TapMode};
 use trail_runtime::engine::{BuiltBackend, EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
@@ -30,10 +30,12 @@ const MODES: [(TapMode, &str); 4] = [
 pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     let mut rows = Vec::new();
     let mut device = String::new();
+    let uploaded = Uploaded::new(bench)?;
     for &batch in &args.batch {
         let mut engines = Vec::new();
         for (mode, _) in MODES {
-            engines.push(engine(StepShape { batch, context: args.context }, bench, mode)?);
+            let shape = StepShape { batch, context: args.context };
+            engines.push(engine(shape, bench, &uploaded, mode)?);
         }
         device = engines[0].0.engine().device().to_owned();
         rows.extend(measure(bench, &mut engines, batch)?);
@@ -46,10 +48,34 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
     }))
 }
 
-/// An engine whose backend taps by `mode`.
+/// A model's weights on its device, for several engines: Llama-3-8B's would not fit four times.
+pub struct Uploaded {
+    device: Arc<Device>,
+    weights: Arc<DeviceWeights>,
+}
+
+impl Uploaded {
+    /// Opens the device of `bench` and uploads its model.
+    pub fn new(bench: &BenchModel) -> Result<Uploaded, String> {
+        let uploaded = || {
+            let device = Device::open(bench.ordinal())?;
+            let weights = DeviceWeights::upload(&device, &bench.model, &mut |_| {})?;
+            Ok(Uploaded { device: Arc::new(device), weights: Arc::new(weights) })
+        };
+        uploaded().map_err(|error: CudaError| error.to_string())
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// An engine on `uploaded` whose backend taps by `mode`.
 pub fn engine(
     shape: StepShape,
     bench: &BenchModel,
+    uploaded: &Uploaded,
     mode: TapMode,
 ) -> Result<(Decoding, LateSteps), String> {
     let probe = match mode {
@@ -66,7 +92,15 @@ pub fn engine(
             let mut options = config.cuda_options(bench.ordinal(), model, probe.as_ref())?;
             options.tap = mode;
             let receiver = probe.map(|parts| parts.probe as Arc<dyn RowSink>);
-            let backend = CudaBackend::new(model, &options, receiver, &mut |_| {})?;
+            let Uploaded { device, weights } = uploaded;
+            let backend = CudaBackend::sharing(
+                device,
+                weights,
+                &model.config,
+                &options,
+                receiver,
+                &mut |_| {},
+            )?;
             let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
             let backend = Box::new(CountsLate { inner: backend, late: counted });
             Ok(BuiltBackend { backend, kv_blocks, device })

@@ -5,7 +5,7 @@ mod cpu;
 mod gpu;
 mod late;
 
-pub use gpu::engine as gpu_engine;
+pub use gpu::{Uploaded, engine as gpu_engine};
 
 use clap::Args;
 use serde_json::Value;

@@ -17,7 +17,7 @@ use super::trace::{Anchor, StepTimes};
 use super::weights::DeviceWeights;
 use crate::backend::Sampled;
 use crate::backend::{Backend, Fault, Progress, RowSink, Step, Transfers};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use cudarc::driver::CudaEvent;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,15 +73,28 @@ impl CudaBackend {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open_within(options.ordinal, options.device_timeout)?);
-        let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
         DeviceWeights::check_room(&device, &model.config)?;
-        let weights = DeviceWeights::upload(&device, model, progress)?;
+        let weights = Arc::new(DeviceWeights::upload(&device, model, progress)?);
+        CudaBackend::sharing(&device, &weights, &model.config, options, receiver, progress)
+    }
+
+    /// The same on an open device, with the uploaded weights of a model of `config`: several
+    /// backends hold them once.
+    pub fn sharing(
+        device: &Arc<Device>,
+        weights: &Arc<DeviceWeights>,
+        config: &ModelConfig,
+        options: &CudaOptions,
+        receiver: Option<Arc<dyn RowSink>>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<CudaBackend, CudaError> {
+        let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
         let executor = Executor::new(ExecutorConfig {
             device: device.clone(),
-            config: model.config.clone(),
-            weights,
+            config: config.clone(),
+            weights: weights.clone(),
             limits: options.limits(),
             kv_blocks: options.kv_blocks,
             tap: tap.map(|layer| TapConfig {

@@ -36,7 +36,7 @@ enum GemmInput {
 /// The model on the device: weights, KV cache, and the buffers that its launches work in.
 pub(super) struct Forward {
     config: ModelConfig,
-    weights: DeviceWeights,
+    weights: Arc<DeviceWeights>,
     plans: Arc<Plans>,
     megakernel: Option<Megakernel>,
     pub(super) buffers: Buffers,
@@ -52,7 +52,7 @@ pub(super) struct Forward {
 /// Everything that a [`Forward`] is built from.
 pub(super) struct ForwardParts<'a> {
     pub(super) config: ModelConfig,
-    pub(super) weights: DeviceWeights,
+    pub(super) weights: Arc<DeviceWeights>,
     pub(super) plans: Arc<Plans>,
     pub(super) limits: &'a StepLimits,
     pub(super) metadata: Addresses,

@@ -33,7 +33,7 @@ pub(super) struct Launches {
 /// Everything that [`Launches`] are built from.
 pub(super) struct LaunchesParts<'a> {
     pub(super) config: ModelConfig,
-    pub(super) weights: DeviceWeights,
+    pub(super) weights: Arc<DeviceWeights>,
     pub(super) plans: Arc<Plans>,
     pub(super) limits: &'a StepLimits,
     pub(super) metadata: Addresses,

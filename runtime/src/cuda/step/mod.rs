@@ -81,7 +81,7 @@ pub(in crate::cuda) struct Executor {
 pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) device: Arc<Device>,
     pub(in crate::cuda) config: ModelConfig,
-    pub(in crate::cuda) weights: DeviceWeights,
+    pub(in crate::cuda) weights: Arc<DeviceWeights>,
     pub(in crate::cuda) limits: StepLimits,
     /// Blocks of the KV pool; `None`: as many as fit.
     pub(in crate::cuda) kv_blocks: Option<usize>,
