@@ -52,8 +52,11 @@ const SPECULATE: Group = Group { heading: "Scheduling", options: &["speculate"],
 const SWAP: Group = Group { heading: "Memory", options: &["host_kv_gib"], experts: &[] };
 const KV_DTYPE: Group = Group { heading: "Memory", options: &["kv_dtype"], experts: &[] };
 const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: &[] };
-const GPU: Group =
-    Group { heading: "Device", options: &[], experts: &["no_graphs", "experimental"] };
+const GPU: Group = Group {
+    heading: "Device",
+    options: &[],
+    experts: &["no_graphs", "experimental", "device_timeout"],
+};
 const GPU_PROBE: Group = Group { heading: "Device", options: &["probe_device"], experts: &[] };
 const THREADS: Group = Group { heading: "Device", options: &["threads"], experts: &[] };
 const COMPUTE: Group = Group { heading: "Device", options: &["compute"], experts: &[] };
@@ -261,6 +264,7 @@ const COMMANDS: &[&[&str]] = &[
     &["replay"],
     &["advise"],
     &["theory"],
+    &["doctor"],
     &["inspect"],
     &["probe", "collect"],
     &["probe", "train"],
