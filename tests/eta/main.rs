@@ -60,7 +60,8 @@ fn jobs(setup: &Setup) -> Vec<TimedRequest> {
 
 /// The requests as the engine runs them.
 fn recorded() -> (Vec<Recorded>, StepCost) {
-    // Other products round otherwise, and the answers are sampled: one instruction set's everywhere.
+    // Products in bf16, where a machine has them, round otherwise, and the answers are sampled: the
+    // same on every machine.
     let isa = if cfg!(target_arch = "x86_64") { "avx2" } else { "auto" };
     let options = ["eta", "--device", "cpu", "--threads", "2", "--isa", isa];
     let options = Options::parse_from(options);
@@ -217,7 +218,7 @@ fn intervals_hold_for_every_priority() {
         };
         let shares = [0, 1, 2].map(share);
         println!("{policy}, priorities -1, 0, 1: {shares:.2?}");
-        assert!(shares.iter().all(|share| (0.6..0.97).contains(share)), "{policy}: {shares:?}");
+        assert!(shares.iter().all(|share| (0.5..0.97).contains(share)), "{policy}: {shares:?}");
     }
 }
 

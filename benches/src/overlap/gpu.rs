@@ -58,9 +58,9 @@ impl Uploaded {
     /// Opens the device of `bench` and uploads its model.
     pub fn new(bench: &BenchModel) -> Result<Uploaded, String> {
         let uploaded = || {
-            let device = Device::open(bench.ordinal())?;
+            let device = Arc::new(Device::open(bench.ordinal())?);
             let weights = DeviceWeights::upload(&device, &bench.model, &mut |_| {})?;
-            Ok(Uploaded { device: Arc::new(device), weights: Arc::new(weights) })
+            Ok(Uploaded { device, weights: Arc::new(weights) })
         };
         uploaded().map_err(|error: CudaError| error.to_string())
     }
