@@ -29,7 +29,7 @@ class Scale:
     quick, kernels = [], []
     headline, batches = [1, 64], [1, 16, 32, 64, 128, 256]
     overlap, prompts, cases = [1, 8, 64, 256], [2048, 4096], 1000
-    doctor, families, tests, jobs, slow = [], 1000, 1000, 4, 1
+    doctor, families, tests, jobs, slow, serves = [], 1, 1000, 4, 1, True
 
 
 class Rehearsal(Scale):
@@ -41,7 +41,8 @@ class Rehearsal(Scale):
     # The overlap has four engines: a test of the program runs it on the emulator.
     headline, batches, overlap, prompts, cases = [1], [3], [], [40], 1
     doctor = ["--replays", "8", "--limit-factor", "4"]
-    families, tests, jobs, slow = 1000, 1, 2, 2
+    # Every third family, and no checkpoint file, which needs numpy.
+    families, tests, jobs, slow, serves = 3, 1, 2, 2, False
 
 
 class Report:

@@ -68,7 +68,7 @@ class Plan:
         yield Item("disk", ["df", "-h", "/dev/shm", "."], 10)
         doctor = [self.trail, "doctor", "--gpu", "--json", *self.scale.doctor]
         yield Item("doctor", doctor, 150 * self.scale.slow)
-        yield from (self.test(name) for name in FAMILIES[: self.scale.families])
+        yield from (self.test(name) for name in FAMILIES[:: self.scale.families])
         for batch in self.scale.headline:
             yield self.decode(batch)
         argv = [str(self.bin / "emulator"), "--exact", "vectors::are_recorded"]
@@ -126,8 +126,9 @@ class Plan:
         yield Item("swap", [self.trail, "bench", "swap", "--json"], 60)
         load = ["bench", "load", "--random-weights", self.scale.shape, "--json"]
         yield Item("load", [self.trail, *load], 90)
-        argv = ["python3", str(HERE / "serve.py"), self.trail, self.scale.shape]
-        yield Item("serve", argv, 120)
+        if self.scale.serves:
+            argv = ["python3", str(HERE / "serve.py"), self.trail, self.scale.shape]
+            yield Item("serve", argv, 120)
         mega = [name for name in self.tests() if "megakernel" in name][: self.scale.tests]
         yield from (self.test(name) for name in mega)
         yield self.decode(1, ["--experimental", "megakernel"])
