@@ -26,7 +26,7 @@ class Scale:
     """Sizes of a run on hardware."""
 
     shape, context, short = "llama3-8b", "1024", "128"
-    quick, kernels = [], []
+    quick, kernels, swap, load = [], [], [], []
     headline, batches = [1, 64], [1, 16, 32, 64, 128, 256]
     overlap, prompts, cases = [1, 8, 64, 256], [2048, 4096], 1000
     doctor, families, tests, jobs, slow, serves = [], 1, 1000, 4, 1, True
@@ -38,6 +38,7 @@ class Rehearsal(Scale):
     shape, context, short = "demo", "17", "17"
     quick = ["--repeats", "1", "--read-mib", "1", "--mma-rounds", "1"]
     kernels = [*quick, "--window-ms", "0", "--most-rows", "20", "--most-context", "40"]
+    swap, load = ["--blocks", "9", "--pool-blocks", "20"], ["--link-mib", "1"]
     # The overlap has four engines: a test of the program runs it on the emulator.
     headline, batches, overlap, prompts, cases = [1], [3], [], [40], 1
     doctor = ["--replays", "8", "--limit-factor", "4"]

@@ -123,8 +123,9 @@ class Plan:
         yield self.kernels("products tiled", "products", "tiled", "128 256 2048".split())
         yield self.kernels("attention", "attention", "", [])
         yield self.kernels("small", "small", "", [])
-        yield Item("swap", [self.trail, "bench", "swap", "--json"], 60)
-        load = ["bench", "load", "--random-weights", self.scale.shape, "--json"]
+        swap = ["bench", "swap", "--shape", self.scale.shape, *self.scale.swap, "--json"]
+        yield Item("swap", [self.trail, *swap], 60)
+        load = ["bench", "load", "--random-weights", self.scale.shape, *self.scale.load, "--json"]
         yield Item("load", [self.trail, *load], 90)
         if self.scale.serves:
             argv = ["python3", str(HERE / "serve.py"), self.trail, self.scale.shape]
