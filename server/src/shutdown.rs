@@ -78,7 +78,11 @@ fn exit_soon(fault: &Fault) {
         thread::sleep(BREAKDOWN_EXIT);
         notice(format_args!("error: {error}"));
         flush_notices(FLUSH_LIMIT);
+        #[cfg(unix)]
         signal_hook::low_level::exit(error.code().into());
+        // No device can hang there: CUDA runs on Linux alone.
+        #[cfg(not(unix))]
+        std::process::exit(error.code().into());
     };
     // Without a thread to spare the process ends when its destructors have run.
     let _ = thread::Builder::new().name("trail-exit".into()).spawn(wait);
