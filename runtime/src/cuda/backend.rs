@@ -1,7 +1,7 @@
 //! The CUDA backend: the engine's interface over the step executor, the result ring and the tap's
 //! threads.
 
-use super::context::UnlessHung;
+use super::context::{StepWait, UnlessHung};
 use super::device::Device;
 use super::error::CudaError;
 use super::error::driver_error;
@@ -248,7 +248,7 @@ impl CudaBackend {
         assert!(number <= self.launched && pending.number == number, "no step to collect");
         if pending.sampled_rows.is_empty() {
             let context = self.executor.device.shared();
-            context.wait(&waiting_for(number), || has_run(&pending.end))?;
+            context.wait(StepWait(number), || has_run(&pending.end))?;
         }
         let first = sampled.len();
         for &row in &pending.sampled_rows {
@@ -286,7 +286,7 @@ impl CudaBackend {
                 // Work that ended between the two queries has stored its result by now.
                 return look().ok_or(CudaError::Silent { step: number });
             }
-            self.executor.device.shared().check_time(begin, &waiting_for(number))?;
+            self.executor.device.shared().check_time(begin, StepWait(number))?;
         }
     }
 }
@@ -386,10 +386,6 @@ impl Transfers for CudaBackend {
     }
 }
 
-fn waiting_for(number: u64) -> String {
-    format!("waiting for step {number}")
-}
-
 fn at_step(number: u64, code: cudarc::driver::DriverError) -> CudaError {
-    CudaError::Driver { operation: waiting_for(number), code }
+    CudaError::Driver { operation: StepWait(number).to_string(), code }
 }

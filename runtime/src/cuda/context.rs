@@ -5,6 +5,7 @@ use super::error::{CudaError, driver_error};
 use cudarc::driver::sys::{self, CUjit_option, CUmodule};
 use cudarc::driver::{CudaContext, DriverError, result};
 use std::ffi::CString;
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -19,6 +20,16 @@ const YIELDS: u32 = 1000;
 const LOG_BYTES: usize = 2048;
 /// Sleep between looks.
 const SLEEP: Duration = Duration::from_micros(100);
+
+/// A wait for the step of this number, as a participle phrase: made into text by an error alone.
+#[derive(Clone, Copy)]
+pub(super) struct StepWait(pub(super) u64);
+
+impl fmt::Display for StepWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "waiting for step {}", self.0)
+    }
+}
 
 /// Shared owner of the driver's context; every object of the driver holds it, so it goes last.
 pub(super) struct Context {
@@ -49,12 +60,12 @@ impl Context {
     /// the timeout hangs.
     pub(super) fn wait(
         &self,
-        what: &str,
+        what: impl fmt::Display + Copy,
         mut is_done: impl FnMut() -> Result<bool, DriverError>,
     ) -> Result<(), CudaError> {
         let begin = Instant::now();
         for look in 0.. {
-            if is_done().map_err(driver_error(what))? {
+            if is_done().map_err(|code| driver_error(what.to_string())(code))? {
                 return Ok(());
             }
             self.check_time(begin, what)?;
@@ -64,12 +75,16 @@ impl Context {
     }
 
     /// Fails if a wait that began at `begin` has been too long.
-    pub(super) fn check_time(&self, begin: Instant, what: &str) -> Result<(), CudaError> {
+    pub(super) fn check_time(
+        &self,
+        begin: Instant,
+        what: impl fmt::Display,
+    ) -> Result<(), CudaError> {
         if begin.elapsed() < self.timeout && !self.hangs() {
             return Ok(());
         }
         self.hangs.store(true, Ordering::Release);
-        Err(CudaError::Hangs { what: what.to_owned(), timeout: self.timeout })
+        Err(CudaError::Hangs { what: what.to_string(), timeout: self.timeout })
     }
 
     /// True once a wait for the device was too long.
