@@ -1,90 +1,90 @@
 """A program in its own process group, with a time limit that ends the whole group."""
 
-import ctypes
 import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 
-# Seconds between the polite signal and the other, and after that one until it is given up.
+# Seconds between SIGTERM and SIGKILL, and from then on until a process is left alone.
 GRACE = 5
-# `prctl`'s option by which a process is killed when its parent dies: a run that is ended from
-# outside leaves no program behind that holds the device.
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None)
-# Bytes of output that are kept of a program that failed.
-TAIL = 2000
+# Bytes of output that are kept of a program whose output is not JSON.
+TAIL = 4000
+# Groups that run now. They stay in the session of the run, so that whoever ends that ends them.
+LIVE = set()
 
 
-def run(argv, seconds, environment, expects=""):
-    """Runs `argv`, whose output must have `expects` in it.
+def run(argv, seconds, environment, expects="", log=None, tail=TAIL):
+    """Runs `argv`, whose output, or the file `log`, must have `expects` in it.
 
     Returns a row with `status` (ok, failed, timed out, unkillable), `exit`, `seconds`, and
-    `output`: the JSON that it printed, or the tail of its text if it failed.
+    `output`: the JSON that it printed, or the last `tail` bytes of its text.
     """
     begin = time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **environment},
-                start_new_session=True,
-                preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
-            )
-        except OSError as error:
-            return {"status": "failed", "exit": None, "seconds": 0.0, "output": str(error)}
-        status = wait(child, seconds)
-        row = {
-            "status": status,
-            "exit": child.returncode,
-            "seconds": round(time.monotonic() - begin, 2),
-        }
-        text = read(out)
-        rows = parsed(text)
-        if status == "ok" and expects not in text:
-            row["status"] = status = "failed"
-        if rows:
-            row["output"] = rows
-        if status != "ok" or not rows:
-            row["tail"] = (text + read(err))[-TAIL:]
-        return row
-
-
-def wait(child, seconds):
-    """Waits for `child`, and ends its group when `seconds` are over, or what it left behind."""
     try:
-        code = child.wait(timeout=max(seconds, 0.1))
-        end_group(child.pid, signal.SIGKILL)
-        return "ok" if code == 0 else "failed"
-    except subprocess.TimeoutExpired:
-        pass
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        end_group(child.pid, sign)
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            process_group=0,
+        )
+    except OSError as error:
+        return {"status": "failed", "exit": None, "seconds": 0.0, "tail": str(error)}
+    LIVE.add(child.pid)
+    status, out, err = outcome(child, seconds)
+    LIVE.discard(child.pid)
+    spent = round(time.monotonic() - begin, 2)
+    row = {"status": status, "exit": child.returncode, "seconds": spent}
+    rows = parsed(out)
+    if status == "ok" and expects not in out + contents(log):
+        row["status"] = "failed"
+        err += f"\nits output has no {expects!r}"
+    if rows:
+        row["output"] = rows
+    if row["status"] != "ok" or not rows:
+        row["tail"] = (out + err)[-tail:]
+    return row
+
+
+def outcome(child, seconds):
+    """Waits for `child`, and ends its group when `seconds` are over."""
+    ends = [(max(seconds, 0.1), None), (GRACE, signal.SIGTERM), (GRACE, signal.SIGKILL)]
+    for limit, sign in ends:
+        if sign:
+            end(child.pid, sign)
         try:
-            child.wait(timeout=GRACE)
-            end_group(child.pid, signal.SIGKILL)
-            return "timed out"
+            out, err = (text.decode(errors="replace") for text in child.communicate(timeout=limit))
         except subprocess.TimeoutExpired:
             continue
+        # Processes that it left behind.
+        end(child.pid, signal.SIGKILL)
+        if sign:
+            return "timed out", out, err
+        return ("ok" if child.returncode == 0 else "failed"), out, err
     # A process inside of a driver call that never returns: the run goes on without it.
-    return "unkillable"
+    return "unkillable", "", ""
 
 
-def end_group(leader, sign):
+def end(group, sign):
     try:
-        os.killpg(leader, sign)
+        os.killpg(group, sign)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def read(file):
-    file.seek(0)
-    return file.read().decode(errors="replace")
+def end_all():
+    """Ends every group that runs, for a run that is ended from outside."""
+    for group in list(LIVE):
+        end(group, signal.SIGKILL)
+
+
+def contents(file):
+    try:
+        return file.read_text(errors="replace") if file else ""
+    except OSError:
+        return ""
 
 
 def parsed(text):

@@ -1,15 +1,17 @@
-"""Runs the slices of a GPU session and writes what each item says as it comes.
+"""Runs the slices of a GPU session and writes a line an item as it comes.
 
-    python3 benches/gpu/run.py BIN OUT [SLICE...] [--budget SECONDS] [--rehearse]
+    python3 benches/gpu/run.py BIN OUT [SLICE...] [--budget SECONDS] [--state FOLDER] [--rehearse]
 
 Each item is a process group with a time limit; whatever happens to one, the others run and report.
-OUT/rows.jsonl has a line an item, which is also printed; `--state FOLDER` keeps those lines from
-call to call, and items that were ok are not run again. OUT/all.tgz is written after each slice.
+OUT/rows.jsonl has the lines, which are also printed. `--state FOLDER` keeps them from call to call,
+and what was ok on the same card is not run again. OUT/all.tgz, made anew after each item, has all
+of FOLDER: lines, clocks, proofs, vectors, counters.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -20,58 +22,12 @@ from pathlib import Path
 
 import process
 import slices
+from report import Report
 
-
-class Scale:
-    """Sizes of a run on hardware."""
-
-    shape, context, short = "llama3-8b", "1024", "128"
-    quick, kernels, swap, load = [], [], [], []
-    headline, batches = [1, 64], [1, 16, 32, 64, 128, 256]
-    overlap, prompts, cases = [1, 8, 64, 256], [2048, 4096], 1000
-    doctor, families, tests, jobs, slow, serves = [], 1, 1000, 4, 1, True
-
-
-class Rehearsal(Scale):
-    """Sizes of a run on the emulator: the same items, small."""
-
-    shape, context, short = "demo", "17", "17"
-    quick = ["--repeats", "1", "--read-mib", "1", "--mma-rounds", "1"]
-    kernels = [*quick, "--window-ms", "0", "--most-rows", "20", "--most-context", "40"]
-    swap, load = ["--blocks", "9", "--pool-blocks", "20"], ["--link-mib", "1"]
-    # The overlap has four engines: a test of the program runs it on the emulator.
-    headline, batches, overlap, prompts, cases = [1], [3], [], [40], 1
-    doctor = ["--replays", "8", "--limit-factor", "4"]
-    # Every third family, and no checkpoint file, which needs numpy.
-    families, tests, jobs, slow, serves = 3, 1, 2, 2, False
-
-
-class Report:
-    """The lines of all items, in OUT and in the folder that outlives a call."""
-
-    def __init__(self, out, state):
-        self.files = [out / "rows.jsonl", state / "rows.jsonl"]
-        self.lock = threading.Lock()
-        self.failed = []
-        self.done = set()
-        if self.files[1].exists():
-            rows = map(json.loads, self.files[1].read_text().splitlines())
-            self.done = {(row["slice"], row["item"]) for row in rows if row["status"] == "ok"}
-
-    def add(self, row):
-        line = json.dumps(row)
-        with self.lock:
-            if row["status"] != "ok":
-                self.failed.append(row)
-            for file in self.files:
-                try:
-                    with file.open("a") as appended:
-                        appended.write(line + "\n")
-                except OSError as error:
-                    # A full disk: the line stands in what the run prints.
-                    print(f"{file}: {error}", flush=True)
-            shown = {key: value for key, value in row.items() if key != "output"}
-            print(json.dumps(shown), flush=True)
+# Seconds of the budget for what follows the last item: its end, the canary, the archive.
+RESERVE = 45
+# Least seconds in which an item is begun.
+LEAST = 20
 
 
 class Run:
@@ -82,16 +38,21 @@ class Run:
         self.state = Path(options.state).resolve() if options.state else self.out / "state"
         for folder in (self.out, self.state):
             folder.mkdir(parents=True, exist_ok=True)
-        self.scale = Rehearsal if options.rehearse else Scale
-        self.plans = json.loads(os.environ.get("TRAIL_REHEARSED_FAULTS", "{}"))
-        self.end = time.monotonic() + options.budget
-        self.report = Report(self.out, self.state)
-        self.plan = slices.Plan(self.bin, self.state, self.scale)
-        self.dead = None
+        self.end = time.monotonic() + options.budget - RESERVE
+        # Faults by item, that a rehearsal plans.
+        self.faults = json.loads(os.environ.get("TRAIL_REHEARSED_FAULTS", "{}"))
+        self.scale = slices.Rehearsal if options.rehearse else slices.Scale
+        name = words(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+        self.report = Report(self.out, self.state, name[0] if name else "unknown")
+        self.archiving = threading.Lock()
+        # The reason for which no further item can run.
+        self.dead = ""
         self.link_root()
+        done = self.report.done
+        self.plan = slices.Plan(self.bin, self.state, self.scale, self.tests(), done)
 
     def link_root(self):
-        """The folder in which the programs were built: tests read files by its path."""
+        """Makes the folder in which the programs were built: tests read files by its path."""
         file = self.bin / "root"
         built = Path(file.read_text().strip()) if file.exists() else Path.cwd()
         if not built.exists():
@@ -101,89 +62,99 @@ class Run:
             except OSError as error:
                 print(f"{built}: {error}: tests of the demo model will fail", flush=True)
 
-    def slice(self, name):
-        pool = ThreadPoolExecutor(self.scale.jobs)
-        beside = []
-        for item in self.plan.slice(name):
-            if not item.together:
-                wait(beside)
-                self.item(name, item)
-            else:
-                beside.append(pool.submit(self.item, name, item))
-        wait(beside)
-        pool.shutdown()
-        self.archive()
+    def tests(self):
+        """The tests of the two programs. One that cannot be listed is a failed item."""
+        names = []
+        for program in ("cuda", "cuda_backend"):
+            argv = [str(self.bin / program), "--list"]
+            row = process.run(argv, 60, self.environment(), expects=": test", tail=1 << 20)
+            lines = [line[:-6] for line in row["tail"].splitlines() if line.endswith(": test")]
+            if row["status"] != "ok":
+                self.report.add({"slice": "tests", "item": f"list {program}", **row})
+            # A timing, not a test.
+            names += [f"{program} {line}" for line in lines if "host_time" not in line]
+        return names
 
-    def item(self, slice_name, item):
-        """Runs one item, unless it was ok before or no time is left for it."""
-        if (slice_name, item.name) in self.report.done:
+    def environment(self):
+        return {"TRAIL_TEST_DRIVER": "real", "TRAIL_PROOFS": str(self.state / "proofs")}
+
+    def slice(self, name):
+        with ThreadPoolExecutor(self.scale.jobs) as pool:
+            for items in self.plan.slice(name):
+                items = items if isinstance(items, list) else [items]
+                for done in [pool.submit(self.item, name, item) for item in items]:
+                    done.result()
+
+    def item(self, name, item):
+        """Runs one item, unless it was ok before, or cannot or must not be run."""
+        if item.name in self.report.done:
             return
         left = self.end - time.monotonic()
-        row = {"slice": slice_name, "item": item.name}
-        if self.dead or left < min(item.seconds, 20):
-            row |= {"status": "skipped", "tail": self.dead or f"{left:.0f} s are left"}
-            self.report.add(row)
+        row = {"slice": name, "item": item.name}
+        lost = "it did not come to an end twice" if item.name in self.report.lost else ""
+        short = f"{left:.0f} s are left" if left < min(item.seconds, LEAST) else ""
+        if why := item.skip or self.dead or lost or short:
+            self.report.add(row | {"status": "skipped", "seconds": 0, "tail": why})
             return
-        environment = {"TRAIL_TEST_DRIVER": "real", "TRAIL_PROOFS": str(self.state / "proofs")}
-        seconds = min(item.seconds, left)
-        if self.scale is Rehearsal:
-            environment["TRAIL_TEST_DRIVER"] = "emulator"
-            planned = dict(self.plans.get(item.name, {}))
-            seconds = min(seconds, planned.pop("seconds", seconds))
-            environment |= planned
-        environment |= item.environment
-        row |= process.run(item.argv, seconds, environment, item.expects)
-        if item.name == "peers kernels" and row["status"] == "ok":
-            rate = row["output"][0]["matmul_tflop_per_s"]
-            self.plan.rates = ["--matrix-tflops", str(rate)]
+        self.report.begin(name, item.name)
+        fault = dict(self.faults.get(item.name, {}))
+        seconds = min(item.seconds, left, fault.pop("seconds", left))
+        environment = self.environment() | item.environment | fault
+        row |= process.run(item.argv, seconds, environment, item.expects, item.log)
         self.report.add(row)
         if row["status"] != "ok":
-            self.after_a_failure(slice_name, item)
+            self.after_a_failure(name, item)
+        self.archive()
 
-    def after_a_failure(self, slice_name, item):
+    def after_a_failure(self, name, item):
         """Checks that the device still works; notes who holds it, and the kernel log's lines."""
         canary = [str(self.bin / "trail-rt"), "doctor", "--gpu-check", "canary"]
-        row = process.run(canary, 30, self.plans.get("canary", {}))
+        seconds = min(30, max(self.end + RESERVE / 2 - time.monotonic(), 5))
+        row = process.run(canary, seconds, self.faults.get("canary", {}))
         row["holders"] = words(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
         row["xid"] = [line for line in words(["dmesg"]) if "xid" in line.lower()][-3:]
-        self.report.add({"slice": slice_name, "item": f"canary after {item.name}", **row})
+        self.report.add({"slice": name, "item": f"canary after {item.name}", **row})
         if row["status"] != "ok":
             self.dead = f"the device does not answer since {item.name}"
 
     def archive(self):
-        """All that there is, in one file."""
-        try:
-            with tarfile.open(self.out / "all.tgz", "w:gz") as tar:
-                for file in sorted(self.state.iterdir()):
-                    tar.add(file, file.name)
-        except OSError as error:
-            print(f"all.tgz: {error}", flush=True)
-
-
-def wait(futures):
-    for future in futures:
-        future.result()
-    futures.clear()
+        """Everything so far, in one file; a run that is ended in between leaves the last one."""
+        with self.archiving:
+            aside = self.out / "all.part"
+            try:
+                with tarfile.open(aside, "w:gz") as tar:
+                    for file in sorted(self.state.iterdir()):
+                        tar.add(file, file.name)
+                aside.replace(self.out / "all.tgz")
+            except OSError as error:
+                print(f"all.tgz: {error}", flush=True)
 
 
 def words(argv):
+    """Lines of a small program; none if it fails."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=5).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [str(error)]
-    return done.stdout.splitlines()
+        print(f"{argv[0]}: {error}", flush=True)
+        return []
 
 
-def watch_clocks(out):
-    """Clocks, power and what slows the chip down, five times a second, into a file."""
+def watch_clocks(state):
+    """Clocks, power and the reasons for low clocks, five times a second, into a file."""
     query = "timestamp,clocks.sm,clocks.mem,clocks_throttle_reasons.active,power.draw"
     argv = ["nvidia-smi", f"--query-gpu={query},temperature.gpu", "--format=csv", "-lms", "200"]
     try:
-        with (out / "clocks.csv").open("w") as file:
+        with (state / "clocks.csv").open("a") as file:
             return subprocess.Popen(argv, stdout=file, stderr=subprocess.DEVNULL)
     except OSError as error:
         print(f"no clocks: {error}", flush=True)
         return None
+
+
+def ended(*_):
+    """A run that is ended from outside leaves no program behind that holds the device."""
+    process.end_all()
+    os._exit(143)
 
 
 def main():
@@ -199,12 +170,14 @@ def main():
     known = [*slices.SLICES, *slices.NAMED]
     for name in set(options.slices) - set(known):
         parser.error(f"no slice `{name}`: choose of {', '.join(known)}")
+    signal.signal(signal.SIGTERM, ended)
     run = Run(options)
-    clocks = watch_clocks(run.out)
+    clocks = watch_clocks(run.state)
     for name in options.slices or slices.SLICES:
         run.slice(name)
     if clocks:
         clocks.terminate()
+    run.archive()
     for row in run.report.failed:
         print(f"{row['status']}: {row['slice']}: {row['item']}")
     sys.exit(1 if run.report.failed else 0)

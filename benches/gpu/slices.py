@@ -1,7 +1,7 @@
 """The items of each slice of a run on a GPU, in the order of their value."""
 
+import importlib.util
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +22,24 @@ FAMILIES = [
     "cuda_backend backend::cuda_grouped_heads",
     "cuda ceiling::a_read_reads_every_word_once",
 ]
-# Words in the names of tests of kernels that the default path does not launch.
-EXPERIMENTS = ("hopper", "wgmma", "bulk", "cluster", "megakernel")
-# Hopper's kernels, from the simplest to the last.
-HOPPER = ("bulk", "attention_wgmma", "wgmma", "cluster", "hopper")
-# Benchmarks with ceilings, which are repeated as often as an option says.
-REPEATED = ("decode", "prefill")
-# Kernels whose counters are read.
-PROFILED = ("skinny_swiglu_8", "attention_decode", "tiled_swiglu_256")
+# Tests of Hopper's kernels, from the simplest to the last, by the beginning of their names.
+HOPPER = {
+    "bulk": ("cuda gemm::bulk_",),
+    "wgmma": ("cuda gemm::wgmma_products", "cuda gemm::wgmma_adds_up"),
+    "attention": ("cuda attention::wgmma_", "cuda attention::split_wgmma_"),
+    "steps": ("cuda_backend backend::hopper::",),
+    "clusters": ("cuda gemm::wgmma_clusters",),
+}
+MEGAKERNEL = ("cuda_backend backend::megakernel::",)
+# Kernels whose counters are read, and the benchmark that launches them.
+PROFILED = {
+    "skinny_swiglu_8": ["decode", "--batch", "8"],
+    "attention_decode": ["decode", "--batch", "8"],
+    "tiled_swiglu_256": ["prefill", "--tokens", "2048"],
+}
+# Slices in the order in which they run, and those that run only when they are named.
+SLICES = ["first", "correct", "figures", "hopper", "rest"]
+NAMED = ["loads", "burst"]
 
 
 @dataclass
@@ -40,105 +50,103 @@ class Item:
     argv: list
     seconds: float
     environment: dict = field(default_factory=dict)
-    # May run beside others of its kind: no figure depends on it.
-    together: bool = False
-    # Text without which its output is a failure.
+    # Text without which its output, or its file `log`, is a failure.
     expects: str = ""
-
-
-# Slices in the order in which they run, and those that run only when they are named.
-SLICES = ["first", "correct", "figures", "hopper", "rest"]
-NAMED = ["loads", "burst"]
+    log: Path = None
+    # The reason for which it is not to be run.
+    skip: str = ""
 
 
 class Plan:
-    """The items of each slice, for the programs in folder `bin`."""
+    """The items of each slice, for the programs in folder `bin`: one, or a list of items that may
+    run beside each other, as no figure depends on them. `names` are those of the tests, as
+    `PROGRAM MODULE::NAME`, and `done` the rows of items that were ok."""
 
-    def __init__(self, bin, state, scale):
+    def __init__(self, bin, state, scale, names, done):
         self.bin, self.state, self.scale = bin, state, scale
-        self.rates = []
-        self.names = []
+        self.names, self.done = names, done
 
     def slice(self, name):
         return getattr(self, name)()
 
     def first(self):
-        """The first minutes: does it work at all, the headline, what instructions compute."""
+        """The first minutes: does it work at all, the headline, results of instructions."""
         yield Item("nvidia-smi", ["nvidia-smi", "-q"], 20)
         yield Item("disk", ["df", "-h", "/dev/shm", "."], 10)
         doctor = [self.trail, "doctor", "--gpu", "--json", *self.scale.doctor]
         yield Item("doctor", doctor, 150 * self.scale.slow)
-        yield from (self.test(name) for name in FAMILIES[:: self.scale.families])
-        for batch in self.scale.headline:
-            yield self.decode(batch)
+        yield [self.test(name) for name in FAMILIES[:: self.scale.families]]
+        yield from (self.decode(batch) for batch in self.scale.headline)
         argv = [str(self.bin / "emulator"), "--exact", "vectors::are_recorded"]
         record = {"TRAIL_VECTORS": str(self.state / "vectors.txt")}
-        yield Item("vectors", argv, 40, record, False, "1 passed")
+        yield Item("vectors", argv, 40, record, expects="1 passed")
 
     def correct(self):
         """Every other test of the default path, each in a process, then some under memcheck."""
-        names = [name for name in self.tests() if not is_experiment(name)]
-        names = names[: self.scale.tests]
-        yield from (self.test(name) for name in names)
-        yield from self.sanitizer("memcheck")
+        experiments = [*sum(HOPPER.values(), ()), *MEGAKERNEL]
+        names = [name for name in self.names if not name.startswith(tuple(experiments))]
+        yield [self.test(name) for name in names[: self.scale.tests]]
+        yield self.sanitizer("memcheck")
 
     def figures(self):
-        """Whole steps, the overlap and prompts; peers last."""
-        if has_torch():
+        """Whole steps, the overlap and prompts; peers last, but for the matrix rate."""
+        if self.scale.peers:
             yield Item("peers kernels", ["python3", str(PEERS / "torch_kernels.py")], 120)
         yield from (self.decode(batch) for batch in self.scale.batches)
         for batch in self.scale.overlap:
             argv = ["overlap", "--context", self.scale.short, "--batch", str(batch)]
             yield self.bench(f"overlap {batch}", argv, 90)
-        for tokens in self.scale.prompts:
-            yield self.bench(f"prefill {tokens}", ["prefill", "--tokens", str(tokens)], 60)
-        if has_torch():
-            steps = ["python3", str(PEERS / "torch_step.py")]
+        yield from (self.prefill(tokens) for tokens in self.scale.prompts)
+        if self.scale.peers:
             batches = ",".join(map(str, self.scale.batches))
-            more = ["--context", self.scale.context, "--batch", batches]
-            yield Item("peers decode", [*steps, "decode", *more], 120)
-            prompts = ",".join(map(str, self.scale.prompts))
-            yield Item("peers prefill", [*steps, "prefill", "--tokens", prompts], 120)
+            # Compiled steps take minutes each.
+            more = ["--context", self.scale.context, "--batch", batches, "--compiled", "0"]
+            yield self.peer("decode", *more)
+            yield self.peer("prefill", "--tokens", ",".join(map(str, self.scale.prompts)))
 
     def hopper(self):
-        """Hopper's kernels: proofs from the simplest to the last, then figures."""
-        left = [name for name in self.tests() if is_experiment(name) and "mega" not in name]
-        for word in HOPPER:
-            chosen = [name for name in left if word in name]
-            left = [name for name in left if word not in name]
-            yield from (self.test(name) for name in chosen[: self.scale.tests])
-        hopper = ["--experimental", "hopper-products"]
+        """Hopper's kernels: proofs from the simplest to the last, then figures of what passed."""
+        failed = {}
+        for family, starts in HOPPER.items():
+            tests = [self.test(name) for name in self.names if name.startswith(starts)]
+            tests = tests[: self.scale.tests]
+            yield tests
+            passed = tests and all(test.name in self.done for test in tests)
+            failed[family] = "" if passed else f"the tests of {family} did not pass"
+        steps = failed["bulk"] or failed["wgmma"] or failed["attention"] or failed["steps"]
         for batch in self.scale.batches:
-            yield self.decode(batch, hopper)
+            yield self.decode(batch, "hopper-products", skip=steps)
         for tokens in self.scale.prompts:
-            argv = ["prefill", "--tokens", str(tokens), *hopper]
-            yield self.bench(f"prefill {tokens} hopper", argv, 60)
-        products = {"bulk": "1 8 32 64", "wgmma": "32 128 256 2048 4096"}
-        for kernel, rows in products.items():
-            yield self.kernels(f"products {kernel}", "products", kernel, rows.split())
+            yield self.prefill(tokens, "hopper-products", skip=steps)
+        clusters = "hopper-products,hopper-clusters"
+        largest = max(self.scale.batches)
+        yield self.decode(largest, clusters, skip=steps or failed["clusters"])
+        for tokens in self.scale.prompts:
+            yield self.prefill(tokens, clusters, skip=steps or failed["clusters"])
+        for kernel, rows in {"bulk": [1, 8, 32, 64], "wgmma": [32, 128, 256, 2048, 4096]}.items():
+            yield from self.products(kernel, rows, failed[kernel])
 
     def rest(self):
-        """Kernels alone, transfers, the megakernel, counters, races."""
-        yield self.kernels("products skinny", "products", "skinny", "1 8 16 32 64".split())
-        yield self.kernels("products tiled", "products", "tiled", "128 256 2048".split())
-        yield self.kernels("attention", "attention", "", [])
-        yield self.kernels("small", "small", "", [])
+        """Kernels alone, transfers, serving, the megakernel, counters, races."""
+        yield from self.products("skinny", [1, 8, 16, 32, 64])
+        yield from self.products("tiled", [128, 256, 2048])
+        yield self.kernels("attention", ["--part", "attention"])
+        yield self.kernels("small", ["--part", "small"])
         swap = ["bench", "swap", "--shape", self.scale.shape, *self.scale.swap, "--json"]
         yield Item("swap", [self.trail, *swap], 60)
         load = ["bench", "load", "--random-weights", self.scale.shape, *self.scale.load, "--json"]
         yield Item("load", [self.trail, *load], 90)
+        if self.scale.peers:
+            yield self.peer("transfers")
         if self.scale.serves:
             argv = ["python3", str(HERE / "serve.py"), self.trail, self.scale.shape]
             yield Item("serve", argv, 120)
-        mega = [name for name in self.tests() if "megakernel" in name][: self.scale.tests]
-        yield from (self.test(name) for name in mega)
-        yield self.decode(1, ["--experimental", "megakernel"])
-        if shutil.which("ncu"):
-            for kernel in PROFILED:
-                counters = ["ncu", "--set", "detailed", "-k", kernel, "-c", "3"]
-                bench = self.bench("", ["decode", "--batch", "8", "--repeats", "1"], 0).argv
-                yield Item(f"ncu {kernel}", [*counters, *bench], 120)
-        yield from self.sanitizer("racecheck")
+        names = [name for name in self.names if name.startswith(MEGAKERNEL)]
+        yield [self.test(name) for name in names[: self.scale.tests]]
+        yield self.decode(1, "megakernel")
+        if self.scale.counters and shutil.which("ncu"):
+            yield from (self.counters(kernel) for kernel in PROFILED)
+        yield self.sanitizer("racecheck")
 
     def loads(self):
         """Policies at shares of the capacity: forced lengths, and too few KV blocks for all."""
@@ -153,57 +161,94 @@ class Plan:
     def trail(self):
         return str(self.bin / "trail-rt")
 
-    def tests(self):
-        """The tests of the two programs, as `PROGRAM MODULE::NAME`."""
-        for program in ("cuda", "cuda_backend") if not self.names else ():
-            argv = [self.bin / program, "--list"]
-            listed = subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout
-            lines = [line[:-6] for line in listed.splitlines() if line.endswith(": test")]
-            # A timing, not a test.
-            lines = [line for line in lines if "host_time" not in line]
-            self.names += [f"{program} {line}" for line in lines]
-        return self.names
+    def rate(self):
+        """cuBLAS's rate as an option, from this call or an earlier one on the same card."""
+        row = self.done.get("peers kernels")
+        return ["--matrix-tflops", str(row["output"][0]["matmul_tflop_per_s"])] if row else []
 
     def test(self, name):
         program, test = name.split(" ")
         argv = [str(self.bin / program), "--exact", test, "--test-threads=1"]
-        return Item(f"test {name}", argv, 40 * self.scale.slow, {}, True, "1 passed")
+        return Item(f"test {name}", argv, 40 * self.scale.slow, expects="1 passed")
 
-    def bench(self, name, argv, seconds):
-        model = ["--device", "cuda", "--random-weights", self.scale.shape]
-        quick = self.scale.quick if argv[0] in REPEATED else []
-        more = [*model, *quick, "--json", *self.rates_of(argv[0])]
-        return Item(name, [self.trail, "bench", *argv, *more], seconds * self.scale.slow)
+    def bench(self, name, argv, seconds, more=(), skip=""):
+        model = ["--device", "cuda", "--random-weights", self.scale.shape, "--json"]
+        argv = [self.trail, "bench", *argv, *model, *more]
+        return Item(name, argv, seconds * self.scale.slow, skip=skip)
 
-    def rates_of(self, command):
-        return self.rates if command in ("decode", "prefill", "kernels") else []
+    def step(self, name, argv, experiments, skip=""):
+        """Steps on the backend alone, whose floor needs the matrix rate."""
+        more = [*self.scale.ceilings, *self.rate()]
+        if experiments:
+            name, more = f"{name} {experiments}", [*more, "--experimental", experiments]
+        return self.bench(name, argv, 60, more, skip)
 
-    def decode(self, batch, more=()):
-        argv = ["decode", "--context", self.scale.context, "--batch", str(batch), *more]
-        return self.bench(" ".join(["decode", str(batch), *more[1:]]), argv, 60)
+    def decode(self, batch, experiments="", skip=""):
+        argv = ["decode", "--context", self.scale.context, "--batch", str(batch)]
+        return self.step(f"decode {batch}", argv, experiments, skip)
 
-    def kernels(self, name, part, kernel, rows):
-        argv = ["kernels", "--part", part, "--kernel", kernel, "--shape", self.scale.shape]
-        argv += ["--rows", ",".join(rows[: self.scale.cases])] if rows else []
-        argv += [*self.scale.kernels, "--json", *self.rates]
-        return Item(name, [self.trail, "bench", *argv], 90)
+    def prefill(self, tokens, experiments="", skip=""):
+        argv = ["prefill", "--tokens", str(tokens)]
+        return self.step(f"prefill {tokens}", argv, experiments, skip)
+
+    def products(self, kernel, rows, skip=""):
+        for count in rows[: self.scale.cases]:
+            argv = ["--part", "products", "--kernel", kernel, "--rows", str(count)]
+            yield self.kernels(f"products {kernel} {count}", argv, skip)
+
+    def kernels(self, name, argv, skip=""):
+        argv = ["bench", "kernels", *argv, "--shape", self.scale.shape, "--json"]
+        argv += [*self.scale.ceilings, *self.scale.kernels, *self.rate()]
+        return Item(name, [self.trail, *argv], 90, skip=skip)
+
+    def peer(self, what, *argv):
+        argv = ["python3", str(PEERS / "torch_step.py"), what, *argv]
+        return Item(f"peers {what}", argv, 120)
+
+    def counters(self, kernel):
+        log = self.state / f"ncu-{kernel}.txt"
+        counters = ["ncu", "--set", "detailed", "-k", f"regex:^{kernel}", "-c", "3"]
+        bench = self.bench("", [*PROFILED[kernel], "--repeats", "1"], 0)
+        argv = [*counters, "--log-file", str(log), *bench.argv]
+        return Item(f"ncu {kernel}", argv, 120, expects="Section:", log=log)
 
     def sanitizer(self, tool):
-        """A test of each family under a tool of compute-sanitizer."""
-        if not shutil.which("compute-sanitizer"):
-            return
-        for name in FAMILIES[: self.scale.tests]:
-            item = self.test(name)
-            checked = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "3"]
-            yield Item(f"{tool} {name}", [*checked, *item.argv], 120, {}, True, "1 passed")
+        """A test of each family under a tool of compute-sanitizer, if it is installed."""
+        found = shutil.which("compute-sanitizer")
+        tests = [self.test(name) for name in FAMILIES[: self.scale.tests] if found]
+        checked = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "3"]
+        return [
+            Item(f"{tool} {test.name}", [*checked, *test.argv], 120, expects="1 passed")
+            for test in tests
+        ]
 
 
-def is_experiment(name):
-    return any(word in name for word in EXPERIMENTS)
+def has(module):
+    """Returns true if a module of Python is installed, without loading it."""
+    return importlib.util.find_spec(module) is not None
 
 
-def has_torch():
-    """Returns true if PyTorch is installed, without loading it."""
-    import importlib.util
+class Scale:
+    """Sizes of a run on hardware."""
 
-    return importlib.util.find_spec("torch") is not None
+    shape, context, short = "llama3-8b", "1024", "128"
+    ceilings, kernels, swap, load = [], [], [], []
+    headline, batches = [1, 64], [1, 16, 32, 64, 128, 256]
+    overlap, prompts, cases = [1, 8, 64, 256], [2048, 4096], 1000
+    doctor, families, tests, jobs, slow = [], 1, 1000, 4, 1
+    serves, peers, counters = has("numpy"), has("torch"), True
+
+
+class Rehearsal(Scale):
+    """Sizes of a run on the emulator: the same items, small."""
+
+    shape, context, short = "demo", "17", "17"
+    ceilings = ["--repeats", "1", "--read-mib", "1", "--mma-rounds", "1"]
+    kernels = ["--window-ms", "0", "--most-rows", "20", "--most-context", "40"]
+    swap, load = ["--blocks", "9", "--pool-blocks", "20"], ["--link-mib", "1"]
+    # The overlap has four engines: a test of the program runs it on the emulator.
+    headline, batches, overlap, prompts, cases = [1], [3], [], [40], 1
+    doctor = ["--replays", "8", "--limit-factor", "4"]
+    # Every third family; nothing that needs numpy, PyTorch or a real profiler.
+    families, tests, jobs, slow = 3, 1, 2, 2
+    serves, peers, counters = False, False, False

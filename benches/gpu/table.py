@@ -1,103 +1,125 @@
-"""Tables of a run's rows, with the peer's time where there is one.
+"""Tables of a run's rows, with the peer's figure where there is one.
 
-    python3 benches/gpu/table.py OUT
+    python3 benches/gpu/table.py FOLDER      # OUT, the state folder, or OUT/all.tgz unpacked
 """
 
-import json
 import sys
 from pathlib import Path
 
-
-def read(folder):
-    """The last row of each item that was ok, by slice and item."""
-    files = [folder / "rows.jsonl", folder / "state" / "rows.jsonl"]
-    rows = {}
-    for file in filter(Path.exists, files):
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            if row["status"] == "ok" and row.get("output"):
-                rows[row["item"]] = row["output"]
-    return rows
+from report import read
 
 
-def peer_times(peers):
-    """Best peer's time in us by (op, rows, context); context is None for what is not attention."""
-    rows = [((row["op"], row["rows"], None), row) for row in peers.get("products", [])]
-    rows += [((row["op"], row["tokens"], 0), row) for row in peers.get("prefill", [])]
-    rows += [((row["op"], row["batch"], row["context"]), row) for row in peers.get("decode", [])]
-    times = {}
-    for key, row in rows:
+def found(folder):
+    """Outputs by device and item; a later row of an item replaces an earlier one."""
+    outputs = {}
+    for row in read(folder / "rows.jsonl"):
+        if row.get("output"):
+            outputs.setdefault(row.get("device"), {})[row["item"]] = row["output"][0]
+    return outputs
+
+
+def rows(items, start):
+    """The rows of all items whose names begin so, each with its item and the item's output."""
+    for item, output in items.items():
+        if item.startswith(start):
+            yield from ((item, output, row) for row in output["rows"])
+
+
+def peer_times(items):
+    """Best peer's time of a kernel in us by (op, rows, context); None for what has no context."""
+    peers, times = items.get("peers kernels", {}), {}
+    keyed = [((row["op"], row["rows"], None), row) for row in peers.get("products", [])]
+    keyed += [((row["op"], row["tokens"], 0), row) for row in peers.get("prefill", [])]
+    keyed += [((row["op"], row["batch"], row["context"]), row) for row in peers.get("decode", [])]
+    for key, row in keyed:
         us = row["us"]["median"]
         times[key] = min(us, times.get(key, us))
     return times
 
 
-def head(*names):
-    print("\n| " + " | ".join(names) + " |")
-    print("|" + "---|" * len(names))
+def peer_steps(items, what, key):
+    """PyTorch's time of a step in us, by batch or tokens."""
+    peers = items.get(f"peers {what}", {"rows": []})["rows"]
+    return {row[key]: row["graph_ms"] * 1e3 for row in peers}
 
 
-def line(*cells):
-    print("| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |")
+def table(heads, lines):
+    lines = list(lines)
+    if lines:
+        print("\n| " + " | ".join(heads) + " |\n" + "|" + "---|" * len(heads))
+    for line in lines:
+        print("| " + " | ".join("" if cell is None else str(cell) for cell in line) + " |")
 
 
 def number(value, decimals=1):
     return None if value is None else f"{value:.{decimals}f}"
 
 
-def kernels(result, peers):
-    print(
-        f"\n{result['device']}: reads {result['read_gb_per_s']:.0f} GB/s,"
-        f" mma.sync {result['mma_sync_tflop_per_s']:.0f},"
-        f" matrix rate {result['matrix_tflop_per_s']:.0f} TFLOP/s"
-    )
-    head("op", "rows", "context", "kernel", "us", "forecast", "GB/s", "TFLOP/s", "share", "peer/ours")
-    for row in result["rows"]:
-        us, context = row["us"]["median"], row.get("context")
-        peer = peers.get((row["op"], row["rows"], context))
-        figures = [number(us), number(row["us"].get("forecast")), number(row["gb_per_s"], 0)]
-        figures += [number(row["tflop_per_s"]), number(row["share"], 2)]
-        ratio = peer and f"{peer / us:.2f}x"
-        line(row["op"], row["rows"], context, row["kernel"], *figures, ratio)
+def ratio(peer, ours):
+    return f"{peer / ours:.2f}x" if peer and ours else None
 
 
-def decode(rows):
-    head("item", "batch", "step, us", "tokens/s", "share of the floor", "launch p50, us")
-    for item, result in rows.items():
-        for row in result["rows"]:
-            figures = [number(row["step_us"]["median"]), number(row["tokens_per_s"], 0)]
-            launch = number(row["launch_us"]["p50"])
-            line(item, row["batch"], *figures, number(row["share_of_floor"], 3), launch)
+def kernels(items):
+    peers = peer_times(items)
+    for start in ("products", "attention", "small"):
+        for item, output, row in rows(items, start):
+            context = row.get("context")
+            head = [row["op"], row["rows"], context]
+            if "error" in row:
+                yield [*head, row["error"]]
+                continue
+            us = row["us"]["median"]
+            figures = [number(us), number(row["us"].get("forecast")), number(row["gb_per_s"], 0)]
+            figures += [number(row["tflop_per_s"]), number(row["share"], 2)]
+            figures += [number(output["matrix_tflop_per_s"], 0)]
+            yield [*head, row["kernel"], *figures, ratio(peers.get(tuple(head)), us)]
 
 
-def prefill(rows):
-    head("item", "tokens", "tokens/s", "share of the matrix rate")
-    for item, result in rows.items():
-        for row in result["rows"]:
-            rate, share = number(row["tokens_per_s"], 0), number(row["share_of_matrix_rate"], 3)
-            line(item, row["tokens"], rate, share)
+def decode(items):
+    peers = peer_steps(items, "decode", "batch")
+    for item, output, row in rows(items, "decode"):
+        us = row["step_us"]["median"]
+        figures = [number(us), number(row["tokens_per_s"], 0), number(row["share_of_floor"], 3)]
+        figures += [number(row["launch_us"]["p50"]), number(output["limits"]["matrix_tflops"], 0)]
+        yield [item, *figures, ratio(peers.get(row["batch"]), us)]
 
 
-def overlap(rows):
-    head("batch", "probe", "step, us", "added", "fresh", "slack p50, us", "overwritten")
-    for result in rows.values():
-        for row in result["rows"]:
-            slack = (row.get("slack_us") or {}).get("p50")
-            figures = [number(row["step_us"]["median"]), number(row["added"]["median"], 4)]
-            figures += [number(row.get("fresh_share"), 3), number(slack)]
-            line(row["batch"], row["probe"], *figures, row["overwritten_steps"])
+def prefill(items):
+    peers = peer_steps(items, "prefill", "tokens")
+    for item, output, row in rows(items, "prefill"):
+        us = row["tokens"] / row["tokens_per_s"] * 1e6
+        figures = [number(row["tokens_per_s"], 0), number(row["share_of_matrix_rate"], 3)]
+        figures += [number(output["limits"]["matrix_tflops"], 0)]
+        yield [item, *figures, ratio(peers.get(row["tokens"]), us)]
+
+
+def overlap(items):
+    for item, _, row in rows(items, "overlap"):
+        slack = (row.get("slack_us") or {}).get("p50")
+        figures = [number(row["step_us"]["median"]), number(row["added"]["median"], 4)]
+        figures += [number(row.get("fresh_share"), 3), number(slack), row["overwritten_steps"]]
+        yield [row["batch"], row["probe"], *figures]
+
+
+def others(items):
+    """Items whose output is one object, as it is."""
+    for name in ("swap", "load", "serve", "peers transfers"):
+        if name in items:
+            yield [name, ", ".join(f"{key} {value}" for key, value in items[name].items())]
 
 
 def main():
-    found = read(Path(sys.argv[1]))
-    items = lambda start: {name: out[0] for name, out in found.items() if name.startswith(start)}
-    peers = peer_times(items("peers kernels").get("peers kernels", {}))
-    for start in ("products", "attention", "small"):
-        for result in items(start).values():
-            kernels(result, peers)
-    for start, table in (("decode", decode), ("prefill", prefill), ("overlap", overlap)):
-        if items(start):
-            table(items(start))
+    for device, items in found(Path(sys.argv[1])).items():
+        print(f"\n{device}")
+        kernel = ["op", "rows", "context", "kernel", "us", "forecast", "GB/s", "TFLOP/s", "share"]
+        table([*kernel, "matrix TFLOP/s", "peer/ours"], kernels(items))
+        step = ["step, us", "tokens/s", "share of the floor", "launch p50, us"]
+        table(["item", *step, "matrix TFLOP/s", "peer/ours"], decode(items))
+        prompt = ["tokens/s", "share of the matrix rate", "matrix TFLOP/s", "peer/ours"]
+        table(["item", *prompt], prefill(items))
+        probe = ["step, us", "added", "fresh", "slack p50, us", "overwritten"]
+        table(["batch", "probe", *probe], overlap(items))
+        table(["item", "output"], others(items))
 
 
 if __name__ == "__main__":
