@@ -10,7 +10,7 @@ import time
 GRACE = 5
 # Bytes of output that are kept of a program whose output is not JSON.
 TAIL = 4000
-# Groups that run now. They stay in the session of the run, so that whoever ends that ends them.
+# Groups that run now. They stay in the session of the run, so that a signal to it ends them.
 LIVE = set()
 
 

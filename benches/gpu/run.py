@@ -4,7 +4,7 @@
 
 Each item is a process group with a time limit; whatever happens to one, the others run and report.
 OUT/rows.jsonl has the lines, which are also printed. `--state FOLDER` keeps them from call to call,
-and what was ok on the same card is not run again. OUT/all.tgz, made anew after each item, has all
+and what was ok on the same card is not run again. OUT/all.tgz, rewritten after each item, has all
 of FOLDER: lines, clocks, proofs, vectors, counters.
 """
 

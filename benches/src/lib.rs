@@ -187,7 +187,11 @@ impl Command {
             }
             Command::Probe(args) => (probe::run(args, engine), probe::COLUMNS),
             Command::Steps { model, args } => (steps::run(args, &load(model)?), steps::COLUMNS),
-            Command::Kernels(args) => (kernels::run(args), kernels::COLUMNS),
+            Command::Kernels(args) => {
+                let report = kernels::run(args)?;
+                let failure = kernels::failure(&report);
+                return Ok((BenchReport::new(report, kernels::COLUMNS), failure));
+            }
             Command::Load { model, args } => (load::run(args, &load(model)?), &[][..]),
             Command::Swap(args) => (swap::run(args, engine), &[][..]),
             Command::Scheduler(args) => (scheduler::run(args, engine), &[][..]),

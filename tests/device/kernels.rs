@@ -1,7 +1,8 @@
 //! `trail-rt bench kernels` on the emulator: the complete program.
 
-use crate::common::trail_rt;
+use crate::common::{PROGRAM, trail_rt};
 use serde_json::Value;
+use std::process::Command;
 
 /// The smallest run: durations are not asserted.
 const SMALL: [&str; 10] = [
@@ -114,6 +115,24 @@ fn small_kernels_are_measured() {
         let found = row(&report, op, |row| row["op"] == op);
         assert_eq!(found["context"], Value::Null, "{found}");
     }
+}
+
+/// A case that fails has a row, and the others have their times.
+#[test]
+fn a_failed_case_takes_no_other_along() {
+    let options = ["--shape", "tiny", "--part", "small", "--most-rows", "20", "--json"];
+    let mut command = Command::new(PROGRAM);
+    command.args([&SMALL[..], &options].concat()).env("TRAIL_EMU_FAIL", "alloc:12:2");
+    let output = crate::common::deadline::output(&mut command);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("an array");
+    let (failed, timed): (Vec<&Value>, Vec<&Value>) =
+        rows.iter().partition(|row| row.get("error").is_some());
+    assert!(failed.len() == 1 && timed.len() > 3, "{report}");
+    assert!(timed.iter().all(|row| row["us"]["median"].is_number()), "{report}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("error: 1 of ") && errors.contains("OUT_OF_MEMORY"), "{errors}");
 }
 
 #[test]

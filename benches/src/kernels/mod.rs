@@ -62,6 +62,7 @@ pub const COLUMNS: &[Group] = &[
     Group("hot loop", &[Column("waits", "/sass/zero_waits", 0)]),
     Group("", &[Column("fences", "/sass/fences", 0), Column("text bytes", "/sass/text_bytes", 0)]),
     Group("", &[Column("spills", "/spills", 0), Column("proven on", "/proven_on", 0)]),
+    Group("", &[Column("error", "/error", 0)]),
 ];
 
 /// Options of `bench kernels`.
@@ -163,7 +164,19 @@ fn measure(
     let forecaster = Forecaster::new(rates)?;
     let mut rows = Vec::new();
     for case in cases {
-        let timing = cases::measure(&**case, &memory, &timer)?;
+        let timing = match cases::measure(&**case, &memory, &timer) {
+            Ok(timing) => timing,
+            // The other cases are still worth their time.
+            Err(error) => {
+                rows.push(json!({
+                    "op": case.op(),
+                    "rows": case.rows(),
+                    "context": case.context(),
+                    "error": error.to_string(),
+                }));
+                continue;
+            }
+        };
         let mut row = row(&**case, &timing, &ceilings, device);
         if let Some(forecast) = forecaster.op(case.op(), &case.launches(), case.rows()) {
             row["us"]["forecast"] = json!(forecast.seconds * 1e6);
@@ -179,6 +192,21 @@ fn measure(
         "matrix_tflop_per_s": ceilings.matrix_tflops,
         "rows": rows,
     }))
+}
+
+/// The failure that follows a report with rows that could not be measured.
+pub fn failure(report: &Value) -> Option<Error> {
+    let rows = report["rows"].as_array()?;
+    let failed: Vec<&Value> = rows.iter().filter(|row| row.get("error").is_some()).collect();
+    let first = failed.first()?;
+    Some(Error::failed(format!(
+        "{} of {} cases failed, the first {} of {} rows: {}",
+        failed.len(),
+        rows.len(),
+        first["op"].as_str().unwrap_or_default(),
+        first["rows"],
+        first["error"].as_str().unwrap_or_default()
+    )))
 }
 
 /// The cases to measure, in the order of the options.
