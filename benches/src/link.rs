@@ -9,6 +9,7 @@ use trail_runtime::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Priorit
 
 /// Large copies between pinned memory and the device.
 pub struct Link {
+    device: Arc<Device>,
     stream: Arc<CudaStream>,
     pinned: PinnedBuffer,
     memory: DeviceBuffer,
@@ -25,21 +26,21 @@ pub enum Direction {
 
 impl Link {
     /// Buffers for copies of `bytes` bytes.
-    pub fn new(device: &Device, bytes: usize) -> Result<Link, Box<dyn Error>> {
+    pub fn new(device: &Arc<Device>, bytes: usize) -> Result<Link, Box<dyn Error>> {
         let pinned = device.alloc_pinned(bytes, "the link's measurement")?;
         // SAFETY: the buffer has `bytes` bytes, and nothing else refers to it yet.
         unsafe { pinned.as_ptr().write_bytes(1, bytes) };
         let memory = device.alloc_zeros(bytes, "the link's measurement")?;
-        Ok(Link { stream: device.stream(Priority::Low)?, pinned, memory })
+        Ok(Link { device: device.clone(), stream: device.stream(Priority::Low)?, pinned, memory })
     }
 
     /// Measures one copy, GB/s.
     pub fn gb_per_s(&mut self, direction: Direction) -> Result<f64, Box<dyn Error>> {
-        let Link { stream, pinned, memory } = self;
+        let Link { device, stream, pinned, memory } = self;
         let bytes = pinned.bytes();
         // SAFETY: `new` wrote all of it; the copies into it end before `seconds` returns.
         let host = unsafe { std::slice::from_raw_parts_mut(pinned.as_ptr(), bytes) };
-        let elapsed = seconds(stream, || {
+        let elapsed = seconds(device, stream, || {
             // SAFETY: both sides have the bytes and stay until the copy has ended.
             let copied = unsafe {
                 match direction {

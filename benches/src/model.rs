@@ -105,8 +105,9 @@ impl BenchModel {
         })
     }
 
-    /// The same with or without graphs, and without a host pool of KV blocks.
-    pub fn with_graphs(mut self, graphs: bool) -> BenchModel {
+    /// The same for the checks of a GPU: with or without graphs, and without a host pool of KV
+    /// blocks, which would be measured at each start.
+    pub fn for_checks(mut self, graphs: bool) -> BenchModel {
         self.settings = CudaSettings { graphs, host_kv_bytes: 0, ..self.settings };
         self
     }

@@ -10,7 +10,7 @@ use trail_cli::{Error, flush_notices, notice};
 use trail_runtime::engine::Fault;
 
 use crate::lifecycle::Phase;
-use crate::signals::Signals;
+use crate::signals::{Signals, end_at_once};
 use crate::state::ServerState;
 
 /// Time for the error objects of a failed engine to be read.
@@ -26,9 +26,12 @@ const FAULT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Completes once an engine has failed.
-async fn breakdown(state: &ServerState) {
-    while state.models.fault().is_none() {
-        sleep(FAULT_POLL_INTERVAL).await;
+async fn breakdown(state: &ServerState) -> Fault {
+    loop {
+        match state.models.fault() {
+            Some(fault) => return fault,
+            None => sleep(FAULT_POLL_INTERVAL).await,
+        }
     }
 }
 
@@ -39,7 +42,7 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
     let is_asked = tokio::select! {
         () = signals.drain() => true,
         // Every open request gets the error. The process exits, for its supervisor to restart it.
-        () = breakdown(&state) => false,
+        _ = breakdown(&state) => false,
     };
     signals.begin_draining();
     state.lifecycle.enter(Phase::Draining);
@@ -47,14 +50,19 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
         let live: u32 = state.models.all().iter().map(|entry| entry.live()).sum();
         notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
     }
-    let fault = state.models.fault();
-    let limit = match &fault {
+    let limit = match state.models.fault() {
         Some(_) => state.timeouts.drain.min(BREAKDOWN_DRAIN),
         None => state.timeouts.drain,
     };
-    fault.iter().for_each(exit_soon);
-    let cut = drain(&state, limit).await;
-    match (fault.or_else(|| state.models.fault()), cut) {
+    let watch = async {
+        exit_soon(&breakdown(&state).await);
+        std::future::pending().await
+    };
+    let cut = tokio::select! {
+        cut = drain(&state, limit) => cut,
+        cut = watch => cut,
+    };
+    match (state.models.fault(), cut) {
         (Some(fault), _) => Err(broke_down(&fault)),
         (None, 0) => Ok(()),
         (None, cut) => {
@@ -70,19 +78,14 @@ fn broke_down(fault: &Fault) -> Error {
     Error::breakdown(format!("the engine broke down: {fault}"))
 }
 
-/// Ends the process after [`BREAKDOWN_EXIT`] if it still runs: without its destructors and the exit
-/// handlers of its libraries, as those of a driver may block, too.
+/// Ends the process after [`BREAKDOWN_EXIT`] if it still runs, without its destructors.
 fn exit_soon(fault: &Fault) {
     let error = broke_down(fault);
     let wait = move || {
         thread::sleep(BREAKDOWN_EXIT);
         notice(format_args!("error: {error}"));
         flush_notices(FLUSH_LIMIT);
-        #[cfg(unix)]
-        signal_hook::low_level::exit(error.code().into());
-        // No device can hang there: CUDA runs on Linux alone.
-        #[cfg(not(unix))]
-        std::process::exit(error.code().into());
+        end_at_once(error.code());
     };
     // Without a thread to spare the process ends when its destructors have run.
     let _ = thread::Builder::new().name("trail-exit".into()).spawn(wait);

@@ -17,6 +17,15 @@ use crate::unix_socket::SocketFile;
 /// Time for the last lines to be read from stderr, where a signal ends the process.
 const FLUSH_LIMIT: Duration = Duration::from_millis(100);
 
+/// Ends the process without the exit handlers of its libraries, as those of a driver may block.
+pub(crate) fn end_at_once(code: u8) -> ! {
+    #[cfg(unix)]
+    signal_hook::low_level::exit(code.into());
+    // No device can hang there: CUDA runs on Linux alone.
+    #[cfg(not(unix))]
+    process::exit(code.into());
+}
+
 /// Handlers of SIGTERM, SIGINT and SIGHUP. Until the server accepts connections a signal ends the
 /// process with 128 and its number, as it would without a handler; as PID 1 of a container the
 /// process has no default action. Then the first asks for a drain, and the second ends the process.
@@ -140,7 +149,7 @@ impl Signals {
                     socket.remove();
                 }
                 flush_notices(FLUSH_LIMIT);
-                process::exit(1);
+                end_at_once(1);
             }
         }
     }

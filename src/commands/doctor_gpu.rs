@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,14 +29,16 @@ pub fn run(factor: u32, json: bool) -> Result<(), Error> {
             continue;
         }
         failed.push(check.name);
-        // Nothing else can work without the first, and nothing that the canary does not.
-        if check.name == "driver" {
+        // Without these two nothing else works.
+        if ["driver", "canary"].contains(&check.name) {
             break;
         }
         let canary = GPU_CHECKS.iter().find(|check| check.name == "canary");
-        if let Some(&canary) = canary.filter(|canary| canary.name != check.name) {
-            let after = Outcome { name: "canary after it", ..Outcome::of(canary, factor)? };
-            output.line(&after.line(json))?;
+        let Some(&canary) = canary else { continue };
+        let after = Outcome { name: "canary after it", ..Outcome::of(canary, factor)? };
+        output.line(&after.line(json))?;
+        if after.error.is_some() {
+            break;
         }
     }
     match failed.is_empty() {
@@ -67,7 +69,7 @@ impl Outcome {
         let status = wait(&mut child, Duration::from_secs(limit));
         let elapsed = begin.elapsed();
         let outcome = |found, error| Ok(Outcome { name: check.name, elapsed, found, error });
-        let Some(success) = status else {
+        let Some(status) = status else {
             let error = match kill(&mut child) {
                 true => format!("no end within {limit} s"),
                 false => format!("no end within {limit} s, and it cannot be killed"),
@@ -75,13 +77,19 @@ impl Outcome {
             return outcome(Value::Null, Some(error));
         };
         let (stdout, stderr) = (text(stdout), text(stderr));
-        match (success, serde_json::from_str(&stdout)) {
+        match (status.success(), serde_json::from_str(&stdout)) {
             (true, Ok(found)) => outcome(found, None),
             _ => {
-                let line = stderr.lines().rfind(|line| !line.is_empty());
-                let line = line.unwrap_or("it ended without a word");
-                let line = line.strip_prefix("error: ").unwrap_or(line).to_owned();
-                outcome(Value::Null, Some(line))
+                let line = stderr.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+                let line = line.strip_prefix("error: ").unwrap_or(line);
+                let signal = status.code().is_none().then(|| format!("it ended by {status}"));
+                let parts: Vec<String> =
+                    signal.into_iter().chain((!line.is_empty()).then(|| line.to_owned())).collect();
+                let error = match parts.is_empty() {
+                    true => "it ended without a word".to_owned(),
+                    false => parts.join("; "),
+                };
+                outcome(Value::Null, Some(error))
             }
         }
     }
@@ -148,14 +156,14 @@ fn text(reader: Option<JoinHandle<String>>) -> String {
     reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
 }
 
-/// Returns true if `child` succeeded; `None` if it has not ended within `limit`.
-fn wait(child: &mut Child, limit: Duration) -> Option<bool> {
+/// The status of `child`; `None` if it has not ended within `limit`.
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begin = Instant::now();
     while begin.elapsed() < limit {
         match child.try_wait() {
-            Ok(Some(status)) => return Some(status.success()),
-            Ok(None) => std::thread::sleep(LOOK_EVERY),
-            Err(_) => return Some(false),
+            Ok(Some(status)) => return Some(status),
+            // An error of the wait itself does not come: the child is this process's own.
+            Ok(None) | Err(_) => std::thread::sleep(LOOK_EVERY),
         }
     }
     None

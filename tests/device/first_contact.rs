@@ -48,6 +48,10 @@ fn an_old_driver_is_not_used() {
 #[test]
 fn a_full_device_is_not_used() {
     falls_back(&[("TRAIL_EMU_MEMORY", FULL)], "weights with one KV block take");
+    // No room for the context, or for the kernels.
+    let says = "CUDA_ERROR_OUT_OF_MEMORY (2); the GPU is full";
+    falls_back(&[("TRAIL_EMU_MEMORY", "104857600")], says);
+    falls_back(&[("TRAIL_EMU_FAIL", "context:1:46")], "another program holds the GPU");
 }
 
 #[test]
@@ -68,6 +72,18 @@ fn a_library_that_is_no_driver_is_not_used() {
 #[test]
 fn a_driver_without_memory_writes_of_streams_is_not_used() {
     falls_back(&[("TRAIL_EMU_WITHOUT", "memops")], "the driver has no memory writes of streams");
+}
+
+#[test]
+fn a_device_without_cooperative_launches_gives_the_cpus_answer_with_a_warning() {
+    let (expected, _) = answer("cpu", &[]);
+    let kernels = ["--device", "cuda", "--experimental", "megakernel,sampler-teams"];
+    let arguments = [&PROMPT[..], &KV, &kernels].concat();
+    let output = trail_rt(&arguments, &[("TRAIL_EMU_WITHOUT", "cooperative")]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{errors}");
+    let warning = "warning: the GPU holds 0 of ";
+    assert_eq!(errors.lines().filter(|line| line.starts_with(warning)).count(), 1, "{errors}");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
 use trail_runtime::cuda::{Code, Device, TapMode, inventory};
 use trail_runtime::engine::{ComputeDevice, Event, FinishReason, Request, SamplingParams};
 
-use crate::decoding::{Decoding, StepShape};
+use crate::decoding::StepShape;
 use crate::kernels;
 use crate::model::BenchModel;
-use crate::overlap::{self, Uploaded};
+use crate::overlap::{self, Counting, Uploaded};
 
 /// A check: its name, its time limit in seconds, and its function.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +60,19 @@ pub fn check_gpu(
     (check.run)(&Asked { ordinal, replays, model, engine })
 }
 
-/// The devices, as the driver describes them.
+/// Program, driver and device; fails where the kernels cannot run.
 fn driver(asked: &Asked<'_>) -> Result<Value, Error> {
+    let driver = inventory::driver_version().map_err(failed)?;
     let found = inventory::devices().map_err(failed)?;
     let gpu = found.get(asked.ordinal).ok_or_else(|| {
         Error::failed(format!("no device cuda:{}: the driver has {}", asked.ordinal, found.len()))
     })?;
+    if let Some(why) = gpu.refusal(driver) {
+        return Err(Error::failed(why));
+    }
     Ok(json!({
+        "program": env!("CARGO_PKG_VERSION"),
+        "driver": format!("CUDA {driver}"),
         "name": gpu.name,
         "compute": format!("{}.{}", gpu.compute.0, gpu.compute.1),
         "memory_bytes": gpu.memory_bytes,
@@ -184,30 +190,30 @@ fn answer(setup: &Setup, engine: &EngineArgs) -> Result<Vec<u32>, Error> {
 
 /// Decode steps of a small shape with random weights.
 struct Steps {
-    decoding: Decoding,
+    engine: Counting,
     /// Device memory that opening the engine took, without weights, bytes.
     taken: usize,
 }
 
 impl Steps {
     fn new(asked: &Asked<'_>, graphs: bool, tap: TapMode) -> Result<Steps, Error> {
-        let bench = BenchModel::of_shape("demo", asked.engine)?.with_graphs(graphs);
+        let bench = BenchModel::of_shape("demo", asked.engine)?.for_checks(graphs);
         let uploaded = Uploaded::new(&bench)?;
         let before = uploaded.device().free_bytes().map_err(failed)?;
-        let (decoding, _) = overlap::gpu_engine(SHAPE, &bench, &uploaded, tap)?;
+        let engine = overlap::gpu_engine(SHAPE, &bench, &uploaded, tap)?;
         let taken = before.saturating_sub(uploaded.device().free_bytes().map_err(failed)?);
-        Ok(Steps { decoding, taken })
+        Ok(Steps { engine, taken })
     }
 
     /// Runs `count` steps. Returns all tokens so far.
     fn run(&mut self, count: u32) -> Result<Vec<u32>, Error> {
-        self.decoding.steps(count)?;
-        Ok(self.decoding.tokens().concat())
+        self.engine.steps(count)?;
+        Ok(self.engine.decoding.tokens().concat())
     }
 
     /// The predictions of `steps` steps: an error unless each row had one.
     fn predictions(&mut self, steps: u32) -> Result<Value, Error> {
-        let stats = self.decoding.take_stats();
+        let stats = self.engine.decoding.take_stats();
         let rows = u64::from(steps) * SHAPE.batch as u64;
         match stats.fresh + stats.late {
             found if found < rows => {

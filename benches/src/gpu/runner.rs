@@ -71,6 +71,9 @@ impl Runner {
         };
         let backend = CudaBackend::new(&bench.model, &options, None, &mut |_| {})
             .map_err(|error| error.to_string())?;
+        if !backend.warnings().is_empty() {
+            return Err(backend.warnings().join("; "));
+        }
         let blocks = sizes.requests * blocks_each;
         Ok(Runner {
             backend,

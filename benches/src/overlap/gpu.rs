@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use trail_platform::stats::{median, quantile};
 use trail_runtime::backend::RowSink;
 use trail_runtime::cuda::{CudaBackend, CudaError, Device, DeviceWeights, TapMode};
-use trail_runtime::engine::{BuiltBackend, EngineConfig, SteppedEngine};
+use trail_runtime::engine::{BuildError, BuiltBackend, EngineConfig, SteppedEngine};
 
 use super::OverlapArgs;
-use super::late::{CountsLate, LateSteps};
+use super::counted::{Counted, StepCounts};
 use crate::decoding::{Decoding, StepShape, StepStats};
 use crate::model::BenchModel;
 
@@ -37,7 +37,7 @@ pub fn run(args: &OverlapArgs, bench: &BenchModel) -> Result<Value, String> {
             let shape = StepShape { batch, context: args.context };
             engines.push(engine(shape, bench, &uploaded, mode)?);
         }
-        device = engines[0].0.engine().device().to_owned();
+        device = engines[0].decoding.engine().device().to_owned();
         rows.extend(measure(bench, &mut engines, batch)?);
     }
     Ok(json!({
@@ -71,19 +71,43 @@ impl Uploaded {
     }
 }
 
-/// An engine on `uploaded` whose backend taps by `mode`.
+/// An engine, and the counts of its backend's steps.
+pub struct Counting {
+    /// The engine.
+    pub decoding: Decoding,
+    counts: Arc<Mutex<StepCounts>>,
+    has_graphs: bool,
+}
+
+impl Counting {
+    /// Runs `steps` steps: an error if graphs were asked for and not one step was one.
+    pub fn steps(&mut self, steps: u32) -> Result<(), String> {
+        self.decoding.steps(steps)?;
+        match self.has_graphs && self.counts().replayed == 0 {
+            true => Err("no step was replayed as a graph".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn counts(&self) -> StepCounts {
+        self.counts.lock().map_or(StepCounts::default(), |counts| *counts)
+    }
+}
+
+/// An engine on `uploaded` whose backend taps by `mode`. A backend that goes on without something
+/// is an error: other figures than those that were asked for.
 pub fn engine(
     shape: StepShape,
     bench: &BenchModel,
     uploaded: &Uploaded,
     mode: TapMode,
-) -> Result<(Decoding, LateSteps), String> {
+) -> Result<Counting, String> {
     let probe = match mode {
         TapMode::Off => None,
         _ => Some(bench.probe().map_err(|error| error.to_string())?),
     };
-    let late: LateSteps = Arc::new(Mutex::new(0));
-    let counted = late.clone();
+    let counts = Arc::<Mutex<StepCounts>>::default();
+    let counted = counts.clone();
     let config = EngineConfig { probe, ..shape.config(bench) };
     let vocab = bench.model.config.vocab_size;
     let decoding = Decoding::new(shape, config, vocab, |config| {
@@ -101,23 +125,26 @@ pub fn engine(
                 receiver,
                 &mut |_| {},
             )?;
+            if !backend.warnings().is_empty() {
+                return Err(BuildError::Failed(backend.warnings().join("; ")));
+            }
             let (kv_blocks, device) = (backend.kv_blocks(), backend.device_name().to_owned());
-            let backend = Box::new(CountsLate { inner: backend, late: counted });
+            let backend = Box::new(Counted { inner: backend, counts: counted });
             Ok(BuiltBackend { backend, kv_blocks, device })
         });
         built.map_err(|error| error.to_string())
     })?;
-    Ok((decoding, late))
+    Ok(Counting { decoding, counts, has_graphs: bench.settings().graphs })
 }
 
 fn measure(
     bench: &BenchModel,
-    engines: &mut [(Decoding, LateSteps)],
+    engines: &mut [Counting],
     batch: usize,
 ) -> Result<Vec<Value>, String> {
-    for (decoding, _) in engines.iter_mut() {
-        decoding.steps(STEPS)?;
-        decoding.take_stats();
+    for engine in engines.iter_mut() {
+        engine.steps(STEPS)?;
+        engine.decoding.take_stats();
     }
     // The median step of each mode and repetition, microseconds.
     let mut medians = vec![Vec::new(); engines.len()];
@@ -126,21 +153,20 @@ fn measure(
         for index in 0..engines.len() {
             // The order rotates.
             let index = (index + repeat) % engines.len();
-            engines[index].0.steps(STEPS)?;
-            let stats = engines[index].0.take_stats();
+            engines[index].steps(STEPS)?;
+            let stats = engines[index].decoding.take_stats();
             medians[index].push(median(&stats.step_us));
             all[index].extend(stats);
         }
         // The tap must not change any token.
-        if engines.iter().any(|(decoding, _)| decoding.tokens() != engines[0].0.tokens()) {
+        if engines.iter().any(|one| one.decoding.tokens() != engines[0].decoding.tokens()) {
             return Err(format!("batch {batch}: the tap changed the tokens"));
         }
     }
     let rows = MODES.iter().zip(&all).zip(&medians).zip(engines);
     Ok(rows
-        .map(|((((_, mode), stats), steps), (_, late))| {
-            let late = late.lock().map_or(0, |late| *late);
-            row(mode, batch, stats, steps, &medians[0], late)
+        .map(|((((_, mode), stats), steps), engine)| {
+            row(mode, batch, stats, steps, &medians[0], engine.counts().late)
         })
         .collect())
 }

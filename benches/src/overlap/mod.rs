@@ -1,11 +1,11 @@
 //! `bench overlap`: the time that tap and probe add to a decode step, and the slack of predictions.
 //! It measures the engine that serves, stepped by the benchmark.
 
+mod counted;
 mod cpu;
 mod gpu;
-mod late;
 
-pub use gpu::{Uploaded, engine as gpu_engine};
+pub use gpu::{Counting, Uploaded, engine as gpu_engine};
 
 use clap::Args;
 use serde_json::Value;

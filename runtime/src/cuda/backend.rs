@@ -3,8 +3,7 @@
 
 use super::context::{StepWait, UnlessHung};
 use super::device::Device;
-use super::error::CudaError;
-use super::error::driver_error;
+use super::error::{CudaError, driver_error};
 use super::kv::KvPool;
 use super::launch;
 use super::near_cpus;
@@ -44,7 +43,7 @@ struct Pending {
 
 /// Runs a model on a CUDA device.
 pub struct CudaBackend {
-    // Dropped first: the threads look at what the executor owns.
+    // The first field to drop: the threads look at what the executor owns.
     threads: Option<Threads>,
     receiver: Option<Arc<dyn RowSink>>,
     mode: TapMode,
@@ -112,8 +111,8 @@ impl CudaBackend {
             },
         })?;
         let mut executor = UnlessHung::new(executor, device.shared());
-        let (halves, mut warnings) = (mode == TapMode::Blocking, Vec::new());
-        executor.prepare(options.graphs, halves, progress, &mut warnings)?;
+        executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;
+        let mut warnings = std::mem::take(&mut executor.warnings);
         let swap = open_swap(&mut executor, options, &mut warnings)?;
         let threads = match (executor.ring(), &receiver) {
             (Some((ring, on_device)), Some(receiver)) if mode != TapMode::Blocking => {
@@ -287,6 +286,16 @@ impl CudaBackend {
                 return look().ok_or(CudaError::Silent { step: number });
             }
             self.executor.device.shared().check_time(begin, StepWait(number))?;
+        }
+    }
+}
+
+impl Drop for CudaBackend {
+    /// Finds out whether the device hangs before anything is given back to it.
+    fn drop(&mut self) {
+        self.executor.drain();
+        if let Some(swap) = &self.swap {
+            swap.drain();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The driver's context, errors of `Drop` that are reported by the next call, and bounded waits for
 //! the device.
 
-use super::error::{CudaError, driver_error};
+use super::error::{CudaError, driver_error, opening_error};
 use cudarc::driver::sys::{self, CUjit_option, CUmodule};
 use cudarc::driver::{CudaContext, DriverError, result};
 use std::ffi::CString;
@@ -107,8 +107,11 @@ impl Context {
 
     /// Loads machine code; the context is the thread's.
     pub(super) fn load(&self, image: &[u8]) -> Result<CUmodule, DriverError> {
-        // SAFETY: the image is an ELF file, and alive for the call.
-        unsafe { result::module::load_data(image.as_ptr().cast()) }
+        // In the program it may lie at any byte; an ELF file is read by words.
+        let mut words = vec![0u64; image.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut words)[..image.len()].copy_from_slice(image);
+        // SAFETY: the words are an ELF file, and alive for the call.
+        unsafe { result::module::load_data(words.as_ptr().cast()) }
     }
 
     /// Lets the driver compile PTX text; the context is the thread's. The message of the
@@ -135,7 +138,7 @@ impl Context {
                 true => format!("compiling {name}"),
                 false => format!("compiling {name} (the driver's compiler: {})", words.join(" ")),
             };
-            CudaError::Driver { operation, code }
+            opening_error(operation)(code)
         })
     }
 
@@ -156,16 +159,23 @@ impl Context {
         }
     }
 
-    /// Waits until the device has run everything, whatever is parked: for a `Drop` whose memory
+    /// Waits until `is_done`, within the timeout and whatever is parked: for a `Drop` whose memory
     /// must not be freed under a kernel. A device that is lost has stopped, and its error was
     /// reported.
-    pub(super) fn wait_regardless(&self) {
+    pub(super) fn drain(&self, is_done: impl FnMut() -> Result<bool, DriverError>) {
         if self.hangs() {
             return;
         }
         // SAFETY: the context lives as long as `self`.
         let _ = unsafe { result::ctx::set_current(self.driver.cu_ctx()) };
-        let _ = result::ctx::synchronize();
+        let _ = self.wait("the last work of the device", is_done);
+    }
+
+    /// The same of all streams, which were drained: of one that cannot be asked, too.
+    pub(super) fn synchronize_regardless(&self) {
+        if !self.hangs() {
+            let _ = result::ctx::synchronize();
+        }
     }
 
     /// The parked error, if any; it counts as reported then.

@@ -2,7 +2,7 @@
 //! is launched.
 
 use super::context::Context;
-use super::error::{CudaError, LaunchCause, LaunchError, driver_error};
+use super::error::{CudaError, LaunchCause, LaunchError, driver_error, opening_error};
 use super::inventory::{self, DriverVersion};
 use super::launch::Launch;
 use super::plan::{Chip, LaunchPlan};
@@ -27,6 +27,8 @@ pub struct Device {
     context: Arc<Context>,
     chip: Chip,
     driver: DriverVersion,
+    /// The device launches blocks that wait for one another.
+    is_cooperative: bool,
     pub(super) kernels: Mutex<Kernels>,
 }
 
@@ -87,13 +89,17 @@ impl Device {
     /// Opens the device numbered `ordinal`. A wait that is longer than `timeout` is an error.
     pub fn open_within(ordinal: usize, timeout: Duration) -> Result<Device, CudaError> {
         let driver = inventory::check(ordinal)?;
-        let context = CudaContext::new(ordinal).map_err(driver_error("opening the device"))?;
+        let context = CudaContext::new(ordinal).map_err(opening_error("opening the device"))?;
         // SAFETY: this project orders its streams by its own events; the bindings' own tracking
         // would add events to every buffer, and calls that a graph capture refuses.
         unsafe { context.disable_event_tracking() };
         let chip = read_chip(&context).map_err(driver_error("reading the device's attributes"))?;
+        let is_cooperative = context
+            .attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)
+            .map_err(driver_error("reading the device's attributes"))?
+            != 0;
         let context = Arc::new(Context::new(context, timeout));
-        Ok(Device { context, chip, driver, kernels: Mutex::default() })
+        Ok(Device { context, chip, driver, is_cooperative, kernels: Mutex::default() })
     }
 
     /// The driver's context.
@@ -116,8 +122,12 @@ impl Device {
         self.driver
     }
 
-    /// Blocks of `plan` that the device holds at one time, by the code that it loaded.
+    /// Blocks of `plan` that the device holds at one time, by the code that it loaded; 0 of a
+    /// cooperative launch if the device has none.
     pub fn resident_blocks(&self, plan: &LaunchPlan) -> Result<u32, CudaError> {
+        if plan.cooperative && !self.is_cooperative {
+            return Ok(0);
+        }
         let function = self.function(plan, false)?;
         self.context.bind()?;
         let mut blocks = 0;
@@ -232,7 +242,7 @@ impl Device {
     /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX
     /// otherwise.
     fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
-        let fail = |code| CudaError::Driver { operation: format!("loading {}", module.name), code };
+        let fail = |code| opening_error(format!("loading {}", module.name))(code);
         self.context.bind()?;
         let image = self.chip.target.and_then(|target| module.image(target));
         let native = image.map(|image| (image.target, self.context.load(image.cubin)));

@@ -200,6 +200,21 @@ pub(crate) fn driver_error(operation: impl Into<String>) -> impl FnOnce(DriverEr
     move |code| CudaError::Driver { operation: operation.into(), code }
 }
 
+/// The same of a call that brings the context or a kernel to the device: a device that is full, or
+/// that another program holds, cannot be used.
+pub(super) fn opening_error(operation: impl Into<String>) -> impl FnOnce(DriverError) -> CudaError {
+    move |code| {
+        let help = match code.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => "the GPU is full: free it of other programs",
+            CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => {
+                "another program holds the GPU, or its compute mode is prohibited (nvidia-smi)"
+            }
+            _ => return driver_error(operation)(code),
+        };
+        CudaError::Unusable(format!("{}: {}; {help}", operation.into(), describe(&code)))
+    }
+}
+
 /// Returns true if the code means that there is too little memory.
 pub(super) fn is_out_of_memory(code: &DriverError) -> bool {
     code.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY

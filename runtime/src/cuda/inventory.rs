@@ -168,7 +168,7 @@ fn describe(ordinal: usize) -> Result<Found, CudaError> {
                 as u32,
         })
     };
-    read().map_err(driver_error("opening the device"))
+    read().map_err(driver_error(format!("reading the properties of cuda:{ordinal}")))
 }
 
 #[cfg(test)]

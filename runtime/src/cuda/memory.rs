@@ -74,10 +74,11 @@ impl Device {
     /// As [`Device::alloc`], with zeros, written when it returns.
     pub fn alloc_zeros(&self, bytes: usize, what: &'static str) -> Result<DeviceBuffer, CudaError> {
         let buffer = self.alloc(bytes, what)?;
-        // SAFETY: a fill of the whole of a new buffer.
-        let filled = unsafe { result::memset_d8_sync(buffer.address, 0, buffer.bytes) };
-        // A fill of device memory may return before it has run, and the streams of this project do
-        // not wait for it.
+        // SAFETY: a fill of the whole of a new buffer, by the default stream.
+        let filled =
+            unsafe { result::memset_d8_async(buffer.address, 0, buffer.bytes, ptr::null_mut()) };
+        // The streams of this project do not wait for the default one, and a call that waits has
+        // no time limit.
         filled.map_err(driver_error(what))?;
         self.wait_for_default_stream(what)?;
         Ok(buffer)
@@ -92,7 +93,7 @@ impl Device {
         let buffer = self.alloc(size_of_val(values), what)?;
         // SAFETY: the buffer is as large as the slice. The copy of pageable memory has read it when
         // it returns; the wait below sees it arrive.
-        let copied = unsafe { result::memcpy_htod_sync(buffer.address, values) };
+        let copied = unsafe { result::memcpy_htod_async(buffer.address, values, ptr::null_mut()) };
         copied.map_err(driver_error(what))?;
         self.wait_for_default_stream(what)?;
         Ok(buffer)

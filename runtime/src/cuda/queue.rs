@@ -97,6 +97,11 @@ impl Queue {
         self.device.shared().wait(what, || self.is_idle())
     }
 
+    /// The same for a `Drop`, whatever error is still to be reported.
+    pub(super) fn drain(&self) {
+        self.device.shared().drain(|| self.is_idle());
+    }
+
     /// Returns whether everything on the queue has run.
     pub fn is_idle(&self) -> Result<bool, DriverError> {
         // SAFETY: the stream is alive as long as `self`.

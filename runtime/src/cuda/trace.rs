@@ -5,7 +5,7 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::error::driver_error;
-use super::queue::Queue;
+use super::queue::{Queue, has_run};
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaEvent, CudaStream};
 use std::time::{Duration, Instant};
@@ -116,8 +116,14 @@ impl Trace {
         event.record(stream).map_err(driver_error("recording a timing event"))
     }
 
-    /// Times of the last step of `parity`; waits for its end.
-    fn times(&self, parity: usize) -> Result<StepTimes, CudaError> {
+    /// Times of the last step of `parity`; waits for its end, within the device's timeout.
+    fn times(&self, device: &Device, parity: usize) -> Result<StepTimes, CudaError> {
+        for point in [TracePoint::End, TracePoint::Copied] {
+            if point == TracePoint::End || self.tapped[parity] {
+                let event = &self.events[parity][point as usize];
+                device.shared().wait("reading a step's times", || has_run(event))?;
+            }
+        }
         let at = |point: TracePoint| {
             let ms = self.zero.elapsed_ms(&self.events[parity][point as usize]);
             Ok::<_, CudaError>(f64::from(ms.map_err(driver_error("reading a timing event"))?) / 1e3)
@@ -169,8 +175,12 @@ impl Tracer {
     }
 
     /// Times of the last step of `parity`, where steps are traced.
-    pub(super) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
-        self.0.as_ref().map(|trace| trace.times(parity)).transpose()
+    pub(super) fn times(
+        &self,
+        device: &Device,
+        parity: usize,
+    ) -> Result<Option<StepTimes>, CudaError> {
+        self.0.as_ref().map(|trace| trace.times(device, parity)).transpose()
     }
 }
 
@@ -180,9 +190,10 @@ fn anchor(device: &Device, stream: &CudaStream) -> Result<(CudaEvent, Anchor), C
     let mut best: Option<(CudaEvent, Anchor)> = None;
     for _ in 0..LOOKS {
         let event = timing_event(device)?;
-        stream.synchronize().map_err(driver_error(WHAT))?;
+        // Earlier work of the stream is over at the second look at the latest.
         let before = Instant::now();
-        event.record(stream).and_then(|()| event.synchronize()).map_err(driver_error(WHAT))?;
+        event.record(stream).map_err(driver_error(WHAT))?;
+        device.shared().wait(WHAT, || has_run(&event))?;
         let error = before.elapsed() / 2;
         if best.as_ref().is_none_or(|(_, best)| error < best.error) {
             best = Some((event, Anchor { at: before + error, error }));

@@ -60,6 +60,9 @@ const TIMED_RUNS: usize = 3;
 /// Least device memory that a graph is taken for, bytes: the driver takes it in pieces.
 const LEAST_GRAPH_BYTES: usize = 256 << 10;
 
+/// The limit: eight times the largest figure known, 8 MiB for a graph of 128 nodes of 65 KB.
+const MAX_GRAPH_BYTES: usize = 64 << 20;
+
 /// Size, parity and phase of the steps that a graph replays.
 type GraphKey = ([usize; 2], StepPhase);
 
@@ -75,6 +78,8 @@ pub(in crate::cuda) struct Executor {
     launches: Launches,
     /// Steps that were replayed graphs, or their first half.
     replayed: u64,
+    /// A line for each thing that it goes on without.
+    pub(in crate::cuda) warnings: Vec<String>,
 }
 
 /// Everything that an executor is built from.
@@ -109,7 +114,7 @@ impl Executor {
         }
         let loads: Vec<LaunchPlan> = plans.kernels().collect();
         loads.iter().try_for_each(|plan| device.ready(plan))?;
-        plans.fit_cooperative(|plan| device.resident_blocks(plan))?;
+        let cut = plans.fit_cooperative(|plan| device.resident_blocks(plan))?;
         let plans = Arc::new(plans);
         let tapped = tap.as_ref().map(|tap| tap.shares_blocks);
         let writer = MetadataWriter::new(&limits, &plans, tapped);
@@ -133,17 +138,17 @@ impl Executor {
             writer,
             metadata,
             replayed: 0,
+            warnings: cut.into_iter().collect(),
         })
     }
 
     /// Loads the kernels of every step, gives the KV pool its size, and where `graphs` says so
-    /// captures the steps of single rows. What can go on without is noted in `warnings`.
+    /// captures the steps of single rows. A thing that it can go on without is a warning.
     pub(in crate::cuda) fn prepare(
         &mut self,
         graphs: bool,
         halves: bool,
         progress: &mut dyn FnMut(Progress),
-        warnings: &mut Vec<String>,
     ) -> Result<(), CudaError> {
         self.device.ready(self.metadata.plan())?;
         self.launches.prepare(&self.device)?;
@@ -166,9 +171,10 @@ impl Executor {
             Err(error) if error.is_about_recording() => {
                 // The error of a context that is broken is not about graphs.
                 self.device.free_bytes()?;
-                warnings.push(format!(
-                    "{error} (driver of CUDA {}): {} of {} decode steps are graphs, the others are \
-                     launched kernel by kernel, with the same answers",
+                self.warnings.push(format!(
+                    "{error} (driver of CUDA {}): {} of {} graphs of decode steps were made, the \
+                     other steps are launched kernel by kernel, with the same answers: a lower \
+                     --max-running needs fewer graphs, --no-graphs none",
                     self.device.driver(),
                     self.graphs.count(),
                     keys.len()
@@ -180,17 +186,23 @@ impl Executor {
     }
 
     /// Device memory to be kept for the graphs of `keys`, whose first is the largest: twice its
-    /// memory for each. Only where the KV pool takes all memory that is left.
+    /// memory for each. The first of all may take more, once. Only where the KV pool takes all that
+    /// is left.
     fn measure_graph(&self, keys: &[GraphKey]) -> Result<usize, CudaError> {
         let Some(&(key, phase)) = keys.first() else { return Ok(0) };
         if !self.launches.forward.takes_all_memory() {
             return Ok(0);
         }
-        let free = self.device.free_bytes()?;
-        let graph = self.record(key, phase)?;
-        let taken = free.saturating_sub(self.device.free_bytes()?);
-        drop(graph);
-        Ok(2 * taken.max(LEAST_GRAPH_BYTES) * keys.len())
+        let before = self.device.free_bytes()?;
+        let first = self.record(key, phase)?;
+        let between = self.device.free_bytes()?;
+        let second = self.record(key, phase)?;
+        let after = self.device.free_bytes()?;
+        drop((first, second));
+        let once = before.saturating_sub(between);
+        // Another program may take or free memory meanwhile.
+        let each = between.saturating_sub(after).clamp(LEAST_GRAPH_BYTES, MAX_GRAPH_BYTES);
+        Ok(once.min(MAX_GRAPH_BYTES) + 2 * each * keys.len())
     }
 
     /// Records a step of single rows.
@@ -284,7 +296,7 @@ impl Executor {
 
     /// Times of the last step of `parity`, where steps are traced.
     pub(in crate::cuda) fn times(&self, parity: usize) -> Result<Option<StepTimes>, CudaError> {
-        self.launches.tracer.times(parity)
+        self.launches.tracer.times(&self.device, parity)
     }
 
     /// Rows of the results that the step which was written last samples, in order of segments.
@@ -318,6 +330,14 @@ impl Executor {
     /// Address of the megakernel's grid barrier, a word of device memory.
     pub(in crate::cuda) fn barrier(&self) -> Option<DevicePtr<u32>> {
         self.launches.forward.barrier()
+    }
+
+    /// Waits for the work of all its streams, within the device's timeout.
+    pub(in crate::cuda) fn drain(&self) {
+        self.launches.compute.drain();
+        if let Some(tap) = &self.launches.tap {
+            tap.drain();
+        }
     }
 
     /// The stream that steps run on.
@@ -356,6 +376,7 @@ impl Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         // Nothing may be freed that a kernel uses.
-        self.device.shared().wait_regardless();
+        self.drain();
+        self.device.shared().synchronize_regardless();
     }
 }

@@ -138,15 +138,28 @@ impl Plans {
     }
 
     /// Keeps cooperative launches to the blocks that `resident` says the device can hold at one
-    /// time: of the megakernel the grid is cut; a sampler's teams become single blocks.
+    /// time: of the megakernel the grid is cut; a sampler's teams become single blocks. Returns a
+    /// warning if any did not fit.
     pub(super) fn fit_cooperative(
         &mut self,
         resident: impl Fn(&LaunchPlan) -> Result<u32, CudaError>,
-    ) -> Result<(), CudaError> {
+    ) -> Result<Option<String>, CudaError> {
+        let mut cut = None;
+        let mut note = |planned, places| {
+            cut.get_or_insert_with(|| {
+                format!(
+                    "the GPU holds {places} of {planned} blocks of a cooperative launch: such \
+                     launches are smaller, or left out, with the same answers"
+                )
+            });
+        };
         for fused in &mut self.megakernel {
             if let Some(plan) = fused {
-                let places = resident(&plan.launch)?;
-                plan.launch.grid[0] = plan.launch.grid[0].min(places);
+                let (planned, places) = (plan.launch.grid[0], resident(&plan.launch)?);
+                if places < planned {
+                    note(planned, places);
+                    plan.launch.grid[0] = places;
+                }
                 if places == 0 {
                     *fused = None;
                 }
@@ -154,11 +167,13 @@ impl Plans {
         }
         for of in &mut self.sampled {
             let choose = of.sampling.launches[2];
-            if choose.cooperative && choose.grid[0] * choose.grid[1] > resident(&choose)? {
+            let planned = choose.grid[0] * choose.grid[1];
+            if choose.cooperative && planned > resident(&choose)? {
+                note(planned, resident(&choose)?);
                 of.sampling = sampling(of.sampling.rows, of.sampling.vocab, 1);
             }
         }
-        Ok(())
+        Ok(cut)
     }
 
     /// How the contexts of a step's prompt chunks are cut.

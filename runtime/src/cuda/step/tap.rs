@@ -76,6 +76,11 @@ struct ProbeWork {
 }
 
 impl TapWork {
+    /// Waits for the side stream, within the device's timeout.
+    pub(super) fn drain(&self) {
+        self.side.drain();
+    }
+
     pub(super) fn new(
         device: &Device,
         side: Queue,

@@ -145,6 +145,12 @@ impl Swap {
         Ok(None)
     }
 
+    /// Waits for the copies in flight, within the device's timeout.
+    pub(in crate::cuda) fn drain(&self) {
+        self.out.queue.drain();
+        self.back.queue.drain();
+    }
+
     /// Sets the measured cost of recomputing one prompt token, seconds.
     pub fn set_token_s(&mut self, token_s: f64) {
         self.token_s = token_s;
@@ -165,7 +171,7 @@ impl Swap {
                 self.copy(queue, range, is_out)?;
             }
             let copy_each = || copies().try_for_each(|range| self.copy(queue, range, is_out));
-            link::seconds(queue.stream(), copy_each)
+            link::seconds(&self.device, queue.stream(), copy_each)
         };
         let both = copy_all(&self.out.queue, true)? + copy_all(&self.back.queue, false)?;
         Ok((both / f64::from(2 * blocks)).max(f64::MIN_POSITIVE))
@@ -326,11 +332,9 @@ impl Transfers for Swap {
 }
 
 impl Drop for Swap {
-    /// Lets the copies end before their memory goes. A failure means that the device is lost, and
-    /// no copy runs.
     fn drop(&mut self) {
-        for lane in [&self.out, &self.back] {
-            let _ = lane.queue.synchronize("waiting for the last swaps");
-        }
+        // The copies' memory goes with it.
+        self.drain();
+        self.device.shared().synchronize_regardless();
     }
 }

@@ -3,10 +3,11 @@
 use super::slots::{SLOTS, Slots, slot_of};
 use crate::backend::TapRow;
 use crate::cuda::device::Device;
-use crate::cuda::error::CudaError;
+use crate::cuda::error::{CudaError, driver_error};
 use crate::cuda::memory::PinnedBuffer;
 use crate::cuda::queue::Queue;
 use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
 use half::bf16;
 use trail_ptx::DevicePtr;
 
@@ -82,11 +83,12 @@ impl Ring {
     pub(in crate::cuda) fn check_flag(&self, queue: &Queue) -> Result<(), CudaError> {
         match self.fence(queue) {
             Ok(()) => queue.synchronize("trying a stream's memory write"),
-            Err(code) => Err(CudaError::Unusable(format!(
-                "the driver has no memory writes of streams ({:?}), by which a probe's activations \
-                 leave the GPU: --device cpu runs the model",
-                code.0
-            ))),
+            Err(code) if code.0 == CUresult::CUDA_ERROR_NOT_SUPPORTED => Err(CudaError::Unusable(
+                "the driver has no memory writes of streams (CUDA_ERROR_NOT_SUPPORTED), by \
+                     which a probe's activations leave the GPU"
+                    .into(),
+            )),
+            Err(code) => Err(driver_error("trying a stream's memory write")(code)),
         }
     }
 

@@ -2,7 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use trail_runtime::engine::{CudaSettings, Engine, EngineConfig, PolicyKind};
+use trail_cuda_emulator::Failing;
+use trail_runtime::engine::{
+    CudaSettings, Engine, EngineConfig, PolicyKind, Request, SteppedEngine,
+};
+
+use trail_scheduler::{Preemption, SchedulerConfig};
 
 use super::subject::{CUDA, Subject, build};
 
@@ -54,4 +59,41 @@ fn cuda_a_kernel_that_never_ends_at_start_is_an_error() {
         assert!(begin.elapsed() < TIMEOUT + SLACK, "{why}");
         emulator.forget_context();
     }
+}
+
+/// The host pool's copies are timed at start, after those of the weights.
+#[test]
+fn cuda_a_copy_that_never_ends_at_start_is_an_error() {
+    let subject = Subject::small();
+    let session = trail_cuda_emulator::session();
+    let Some(emulator) = session.emulator() else { return };
+    let config = || config(&subject, true);
+    let device_timeout = Duration::from_millis(500);
+    let cuda = CudaSettings { device_timeout, ..config().cuda };
+    let scheduler = SchedulerConfig { preemption: Preemption::Swap, ..SchedulerConfig::default() };
+    let is_timed = (1..100).any(|nth| {
+        emulator.fail(Failing::HangCopy, nth, 0);
+        let built = build(&subject.model, EngineConfig { cuda, scheduler, ..config() });
+        let why = built.err().unwrap_or_else(|| panic!("copy {nth} is not one of the start"));
+        assert!(why.contains("the GPU was not done in"), "copy {nth}: {why}");
+        emulator.forget_context();
+        why.contains("timing copies")
+    });
+    assert!(is_timed, "no copy of the start was timed");
+}
+
+/// A step is in flight, and no thread has waited for it yet.
+#[test]
+fn cuda_an_engine_is_dropped_in_time_while_its_device_hangs() {
+    let subject = Subject::small();
+    let session = trail_cuda_emulator::session();
+    let Some(emulator) = session.emulator() else { return };
+    let mut engine = SteppedEngine::new(subject.model.clone(), config(&subject, true)).unwrap();
+    let _handle = engine.submit(Request::new(vec![1, 2, 3], 20)).expect("a request");
+    emulator.hang(1);
+    engine.step().expect("a step that is launched");
+    let begin = Instant::now();
+    drop(engine);
+    assert!(begin.elapsed() < TIMEOUT + SLACK, "the drop waited for the device");
+    emulator.forget_context();
 }

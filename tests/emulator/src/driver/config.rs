@@ -27,6 +27,8 @@ pub(crate) enum Target {
     Hang,
     /// The same of a copy.
     HangCopy,
+    /// A context that is made.
+    Context,
 }
 
 /// A planned failure: the `nth` from now (1 is the next) gives `code`.
@@ -51,6 +53,10 @@ pub(crate) struct Config {
     pub(crate) host_memory: u64,
     /// The driver has memory operations of streams.
     pub(crate) memory_operations: bool,
+    /// The driver makes graphs ready.
+    pub(crate) graphs: bool,
+    /// The device launches blocks that wait for one another.
+    pub(crate) cooperative: bool,
     pub(crate) failures: Vec<Failure>,
     /// Error of every call from now on: the device is lost.
     pub(crate) lost: Option<Code>,
@@ -66,12 +72,15 @@ pub(crate) struct Config {
 impl Config {
     /// Defaults, changed by `TRAIL_EMU_SEED`, `_ORDER` (late, early, seeded), `_CHIP` (a name in
     /// [`CHIPS`]), `_DRIVER` (12040), `_SMS`, `_MEMORY` and `_HOST_MEMORY` (bytes), `_PATIENCE`,
-    /// `_IDLE_US`, `_VERBOSE`, `_WITHOUT` (memops) and `_FAIL`
-    /// (`alloc:3:2,launch:1:719,copy:2:999,hang:5,lost:999`: operation, number, error code).
+    /// `_IDLE_US`, `_VERBOSE`, `_WITHOUT` (memops, graphs, cooperative) and `_FAIL`
+    /// (`alloc:3:2,launch:1:719,copy:2:999,context:1:46,hang:5,lost:999`: operation, number, error
+    /// code).
     pub(crate) fn from_environment() -> Config {
         let number = |name: &str, default: u64| {
             variable(name).and_then(|value| value.parse().ok()).unwrap_or(default)
         };
+        let without =
+            |what| variable("WITHOUT").is_some_and(|list| list.split(',').any(|one| one == what));
         let chip = match variable("CHIP").map(|name| (Chip::named(&name), name)) {
             None => &A100,
             Some((Some(chip), _)) => chip,
@@ -90,7 +99,9 @@ impl Config {
             driver: number("DRIVER", DRIVER.into()) as i32,
             memory: number("MEMORY", chip.memory),
             host_memory: number("HOST_MEMORY", u64::MAX),
-            memory_operations: variable("WITHOUT").is_none_or(|what| what != "memops"),
+            memory_operations: !without("memops"),
+            graphs: !without("graphs"),
+            cooperative: !without("cooperative"),
             failures: Vec::new(),
             lost: None,
             patience: number("PATIENCE", 400_000_000),
@@ -125,6 +136,7 @@ impl Config {
             (Some(&"alloc"), 3) => Target::Allocation,
             (Some(&"launch"), 3) => Target::Launch,
             (Some(&"copy"), 3) => Target::Copy,
+            (Some(&"context"), 3) => Target::Context,
             (Some(&"hang"), 2) => {
                 let Ok(nth) = parts[1].parse() else { return false };
                 self.failures.push(Failure { target: Target::Hang, nth, code: 0 });

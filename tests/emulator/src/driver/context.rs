@@ -2,16 +2,21 @@
 
 use std::ffi::{c_int, c_uint};
 
+use super::config::Target;
 use super::device::exists;
-use super::state::{Handle, State, lock, ready};
-use super::{Answer, CURRENT, api, error, put, run};
+use super::state::{Handle, RESERVED, State, lock, ready};
+use super::{Answer, CURRENT, Code, api, error, put, run};
 
-fn retain(state: &mut State) -> Handle {
+fn retain(state: &mut State) -> Result<Handle, Code> {
     if state.retained == 0 {
+        state.config.count(Target::Context)?;
+        if state.config.memory < RESERVED {
+            return Err(error::OUT_OF_MEMORY);
+        }
         state.context = state.handle();
     }
     state.retained += 1;
-    state.context
+    Ok(state.context)
 }
 
 /// Gives the context up; the last one to do so ends it, after all work.
@@ -33,7 +38,7 @@ fn release() -> Answer {
 api! {
     fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) {
         exists(device)?;
-        let handle = retain(&mut lock());
+        let handle = retain(&mut lock())?;
         // SAFETY: the API's contract.
         unsafe { put(context, handle) }
     }
@@ -68,7 +73,7 @@ api! {
 
     fn cuCtxCreate_v2(context: *mut Handle, _flags: c_uint, device: c_int) {
         exists(device)?;
-        let handle = retain(&mut lock());
+        let handle = retain(&mut lock())?;
         CURRENT.set(handle);
         // SAFETY: the API's contract.
         unsafe { put(context, handle) }

@@ -9,6 +9,9 @@ use super::{api, error, put};
 /// Shared memory of a block without asking for more.
 pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
 
+/// `CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH`.
+const COOPERATIVE: u32 = 95;
+
 fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
     match which {
         // Threads of a block; block and grid dimensions.
@@ -38,9 +41,8 @@ fn attribute(which: u32, chip: &Chip, sms: u32) -> i32 {
         // Stream priorities, L1 caches.
         78..=80 => 1,
         81 => chip.shared_per_multiprocessor as i32,
-        // Host pointers of registered memory, stream memory operations, cooperative launches, host
-        // registration.
-        91 | 92 | 93 | 94 | 95 | 99 | 122 | 123 => 1,
+        // Host pointers of registered memory, stream memory operations, host registration.
+        91 | 92 | 93 | 94 | 99 | 122 | 123 => 1,
         97 => chip.shared_per_block as i32,
         106 => chip.blocks as i32,
         111 => 1024,
@@ -128,7 +130,10 @@ api! {
     fn cuDeviceGetAttribute(value: *mut c_int, which: u32, device: c_int) {
         exists(device)?;
         let state = lock();
-        let found = attribute(which, state.config.chip, state.config.sms);
+        let found = match which {
+            COOPERATIVE => i32::from(state.config.cooperative),
+            _ => attribute(which, state.config.chip, state.config.sms),
+        };
         // SAFETY: the API's contract.
         unsafe { put(value, found) }
     }

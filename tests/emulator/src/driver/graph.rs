@@ -177,6 +177,9 @@ fn end(stream: Handle) -> Result<Handle, Code> {
 
 fn instantiate(graph: Handle, flags: u64) -> Result<Handle, Code> {
     let mut state = ready()?;
+    if !state.config.graphs {
+        return Err(error::NOT_SUPPORTED);
+    }
     if flags & !FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }

@@ -133,6 +133,9 @@ pub(crate) fn check(state: &State, function: Handle, launch: &Launch) -> Answer 
     {
         return Err(error::INVALID_VALUE);
     }
+    if launch.cooperative && !state.config.cooperative {
+        return Err(error::NOT_SUPPORTED);
+    }
     if launch.cooperative {
         let each = occupancy::blocks(chip, &launch.kernel, threads as u32, launch.shared);
         let resident = each.max(1) * sms;

@@ -51,7 +51,7 @@ pub(crate) struct State {
 }
 
 /// Memory that a context takes before the first allocation, bytes.
-const RESERVED: u64 = 512 << 20;
+pub(crate) const RESERVED: u64 = 512 << 20;
 /// Findings kept in memory.
 const KEPT: usize = 1000;
 

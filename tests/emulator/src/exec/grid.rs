@@ -180,6 +180,11 @@ impl Grid {
             if !ended {
                 extra += 1;
             }
+            if self.cooperative && !ended {
+                // A block that these wait for may be another worker's, which the host has not run
+                // for a while; a barrier gives up after a number of polls.
+                std::thread::yield_now();
+            }
             if spent > self.patience {
                 outcome.findings.extend(resident.first().and_then(|cluster| cluster.hang(self)));
                 self.stop.store(true, Ordering::Relaxed);
