@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The published crates: packaged in order and built from their packages (`cargo publish` without the
 # upload), their sizes, and a new project outside the tree that adds them from a local registry and
-# runs the examples 1, 4 and 7, with the newest versions of all other crates. Arguments go to cargo:
+# runs the examples 1, 4 and 7, with the newest versions of all other crates that are for Rust 1.89.
+# Their code is compiled by the compiler that is here, and not by 1.89. Arguments go to cargo:
 # `--no-verify` leaves the builds to that project, `--allow-dirty` takes the tree as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,9 +10,11 @@ cd "$(dirname "$0")/.."
 limit=6000000
 packages=${CARGO_TARGET_DIR:-target}/package/tmp-registry
 
-cargo publish --quiet --dry-run --workspace --locked "$@" 2>&1 |
-    grep -v -e 'warning: ignoring' -e 'warning: aborting upload' || true
-test -s "$packages/index/tr/ai/trail-server"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cargo publish --quiet --dry-run --workspace --locked "$@" 2> "$work/log" ||
+    { cat "$work/log" >&2; exit 1; }
+grep -v -e 'warning: ignoring' -e 'warning: aborting upload' "$work/log" || true
 for file in "$packages"/*.crate; do
     bytes=$(stat -c %s "$file")
     printf '%-34s %8d bytes compressed\n' "$(basename "$file")" "$bytes"
@@ -23,11 +26,13 @@ crates=$(cargo tree --locked -p trail-scheduler --no-default-features -e normal 
 echo "trail-scheduler without its feature log: $crates crates"
 test "$crates" -le 3
 
-work=$(mktemp -d)
 .ci/registry.py "$packages" > "$work/address" &
 registry=$!
-trap 'kill "$registry"; rm -rf "$work"' EXIT
-until test -s "$work/address"; do sleep 0.1; done
+trap 'kill "$registry" || true; rm -rf "$work"' EXIT
+until test -s "$work/address"; do
+    kill -0 "$registry"
+    sleep 0.1
+done
 
 # Outside the tree, whose workspace and configuration would count.
 mkdir -p "$work/project/.cargo" "$work/project/src/bin"

@@ -7,6 +7,7 @@
 #
 # --dev: of the debug build, to check the packages alone.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/.."
 profile=(--release) folder=release deb=()
 if [ "${1:-}" = --dev ]; then
@@ -39,6 +40,11 @@ target/tools/bin/cargo-about generate --fail --locked --config deploy/licenses/a
 for target in "${targets[@]}"; do
     if [ "$target" != "$host" ]; then
         rustup target add "$target" >/dev/null 2>&1
+        if [ "$target" = aarch64-unknown-linux-gnu ]; then
+            command -v aarch64-linux-gnu-gcc >/dev/null ||
+                apt-get install -y -qq gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
+            export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+        fi
         cargo build --locked "${profile[@]}" -p trail-rt --target "$target"
         program=$built/$target/$folder/trail-rt
     else

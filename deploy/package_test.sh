@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Checks what deploy/package.sh made: unpacks the Debian package and the archives, runs their
 # programs on the bundled model (those of another CPU by qemu), holds the unit against systemd's
-# own checks, renders the manual, and completes a command.
+# own checks, renders the manual, and completes a command. The server runs outside of the unit's
+# sandbox, which needs systemd as PID 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/target/packages
+for tool in man:man-db systemd-analyze:systemd dpkg-deb:dpkg qemu-aarch64:qemu-user; do
+    command -v "${tool%:*}" >/dev/null || apt-get install -y -qq "${tool#*:}" >/dev/null
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

@@ -6,6 +6,7 @@ use axum::Router;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use trail_cli::Error;
+use trail_runtime::engine::Fault;
 
 use crate::cors::Origins;
 use crate::lifecycle::Phase;
@@ -20,8 +21,9 @@ use crate::{router, served_models, thrash_watch};
 /// The endpoints of served models, to nest in an application's own router.
 ///
 /// The application listens, and ends: it checks the Host of requests if it listens on a loopback
-/// address, and waits for open responses. Dropping this ends its background tasks, so it is kept
-/// while its router serves.
+/// address, and waits for open responses. It also looks for [`Api::fault`], after
+/// which it starts again. Files of keys are read once. Dropping this ends its background tasks, so
+/// it is kept while its router serves.
 pub struct Api {
     state: Arc<ServerState>,
     router: Router,
@@ -32,9 +34,10 @@ impl Api {
     /// Opens the endpoints of `models`. Called within a tokio runtime, which also runs the tasks in
     /// the background.
     ///
-    /// Of `options`, `timeouts` but for those of bodies and the drain, and `allowed_hosts`, are a
-    /// listener's and change nothing here; `root_path` is the path where the router is nested, for
-    /// `/openapi.json`.
+    /// Of `options`, `timeouts` but for those of bodies, and `allowed_hosts`, are a listener's and
+    /// change nothing here; `root_path` is the path where the router is nested, for
+    /// `/openapi.json`. `max_connections` raises the process's limit of open files, and bounds the
+    /// memory of bodies.
     ///
     /// # Errors
     ///
@@ -79,6 +82,12 @@ impl Api {
     /// Ends the requests that run, each with an error object, and refuses further ones.
     pub fn cut(&self) {
         self.state.lifecycle.enter(Phase::Cut);
+    }
+
+    /// The error of an engine that broke down: its requests fail from then on, and only a new
+    /// process brings it back.
+    pub fn fault(&self) -> Option<Fault> {
+        self.state.models.fault()
     }
 
     /// Requests in the engines.

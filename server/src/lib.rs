@@ -116,7 +116,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-pub use trail_cli::{Error, ModelArgs, Setup};
+pub use trail_cli::{Error, ModelArgs, NamedAdapter, Setup};
 use trail_cli::{notice, queue_notices};
 
 pub use api::Api;
