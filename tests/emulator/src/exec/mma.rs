@@ -1,19 +1,22 @@
 //! `mma.sync.aligned`: D = A * B + C for one warp. The 32 words of one A or B register are 8 rows
 //! of 16 bytes (see [`super::matrix`]), so fragments unpack row by row. Products are exact in f32;
 //! they are added to C one by one, k ascending, each sum rounded to nearest. Hardware adds groups
-//! of products with fewer roundings, in another order. Accumulators of f16 are summed in f32,
-//! too, and rounded once at the end of the instruction.
+//! of products with fewer roundings, in another order: [`super::numerics`]. Accumulators of f16 are
+//! summed in f32, too, and rounded once at the end of the instruction.
 
 use half::f16;
 
 use super::Cx;
 use super::lanes::{FULL, LANES, Lane};
 use super::matrix::whole;
+use super::numerics;
 use crate::ptx::program::{Handler, Inst};
 use crate::ptx::types::Ty;
 
 const M: usize = 16;
-const N: usize = 8;
+const N: usize = numerics::COLUMNS;
+/// Products of a step on an A100.
+const DEVICE_STEP: usize = 8;
 
 /// Element type of an instruction's operands.
 pub(super) trait Element {
@@ -157,17 +160,14 @@ fn multiply<const K: usize, E: Element, const HALF_SUMS: bool>(
             }
         }
     }
-    // Four rows at a time: their sums stay in registers.
-    for (rows, sums) in a.chunks_exact(4).zip(d.chunks_exact_mut(4)) {
-        let mut four: [[f32; N]; 4] = [sums[0], sums[1], sums[2], sums[3]];
-        for k in 0..K {
-            for (row, sum) in rows.iter().zip(&mut four) {
-                for n in 0..N {
-                    sum[n] += row[k] * b[k][n];
-                }
+    if numerics::is_device() {
+        for (row, sums) in a.iter().zip(&mut d) {
+            for (row, b) in row.chunks(DEVICE_STEP).zip(b.chunks(DEVICE_STEP)) {
+                numerics::add_step::<DEVICE_STEP>(row, b, sums);
             }
         }
-        sums.copy_from_slice(&four);
+    } else {
+        add_in_order(&a, &b, &mut d);
     }
     if HALF_SUMS {
         for r in 0..2 {
@@ -182,6 +182,23 @@ fn multiply<const K: usize, E: Element, const HALF_SUMS: bool>(
         let out: [f32; LANES] =
             std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
         f32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
+    }
+}
+
+/// Adds the products one by one.
+#[inline(always)]
+fn add_in_order<const K: usize>(a: &[[f32; K]; M], b: &[[f32; N]; K], d: &mut [[f32; N]; M]) {
+    // Four rows at a time: their sums stay in registers.
+    for (rows, sums) in a.chunks_exact(4).zip(d.chunks_exact_mut(4)) {
+        let mut four: [[f32; N]; 4] = [sums[0], sums[1], sums[2], sums[3]];
+        for k in 0..K {
+            for (row, sum) in rows.iter().zip(&mut four) {
+                for n in 0..N {
+                    sum[n] += row[k] * b[k][n];
+                }
+            }
+        }
+        sums.copy_from_slice(&four);
     }
 }
 

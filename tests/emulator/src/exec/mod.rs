@@ -15,6 +15,7 @@ pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 pub(crate) mod memory;
 pub(crate) mod mma;
+pub(crate) mod numerics;
 pub(crate) mod ops;
 pub(crate) mod order;
 pub(crate) mod shared;

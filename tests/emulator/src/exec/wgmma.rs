@@ -12,6 +12,7 @@ use super::Cx;
 use super::lanes::LANES;
 use super::matrix::whole;
 use super::mma::{Brain, Element, Half, pack_half, unpack_half};
+use super::numerics;
 use super::shared::{Trouble, WARPS};
 use crate::ptx::program::{Handler, Inst, Slot};
 use crate::ptx::types::{Class, Ty};
@@ -217,8 +218,11 @@ fn run(cx: &mut Cx<'_>, product: &mut Product) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The fastest form that this host can run.
+/// The sums of devices, or the fastest form that this host can run.
 fn add_products(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
+    if numerics::is_device() {
+        return add_products_as_devices(a, b, sums);
+    }
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the feature is there.
@@ -231,6 +235,20 @@ fn add_products(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
 #[target_feature(enable = "avx2")]
 fn add_products_avx2(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
     add_products_plain(a, b, sums);
+}
+
+/// Steps of as many products as an H100 has.
+fn add_products_as_devices(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
+    const N: usize = numerics::COLUMNS;
+    let columns = sums.len() / M;
+    for first in (0..columns).step_by(N) {
+        let step: [[f32; N]; K] =
+            std::array::from_fn(|k| std::array::from_fn(|n| b[k * columns + first + n]));
+        for (a, sums) in a.iter().zip(sums.chunks_exact_mut(columns)) {
+            let sums = sums[first..].first_chunk_mut::<N>().expect("columns in eights");
+            numerics::add_step::<K>(a, &step, sums);
+        }
+    }
 }
 
 #[inline(always)]

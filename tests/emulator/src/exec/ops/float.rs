@@ -1,8 +1,10 @@
 //! f32 and f64 arithmetic. What PTX calls approximate is computed with functions of the host and is
-//! closer to the true value than a device's; `.ftz` flushes operands and result.
+//! closer to the true value than a device's, unless [`numerics`](crate::exec::numerics) says
+//! otherwise; `.ftz` flushes operands and result.
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
 use super::{Body, Opcode, OperandShape, lane, many};
+use crate::exec::numerics::approximation;
 use crate::ptx::types::Ty;
 #[cfg(target_arch = "x86_64")]
 use crate::{exec::Cx, exec::lanes::map3, ptx::program::Inst};
@@ -218,16 +220,35 @@ fn special(opcode: &mut Opcode) -> Option<OperandShape> {
         return None;
     }
     let run = match opcode.name.as_str() {
-        "ex2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.exp2()),
-        "lg2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.log2()),
-        "sin" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sin()),
-        "cos" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.cos()),
-        "tanh" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.tanh()),
-        "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| (1.0
-            / f64::from(a).sqrt())
-            as f32),
-        "rcp" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
-        "sqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
+        "ex2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.exp2(), f64::exp2, 2.0, 0.0)
+        }),
+        "lg2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.log2(), f64::log2, 2.0, 1.0)
+        }),
+        "sin" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.sin(), f64::sin, 6.0, 1.0)
+        }),
+        "cos" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.cos(), f64::cos, 6.0, 1.0)
+        }),
+        // 2^-11 of the value.
+        "tanh" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.tanh(), f64::tanh, 2048.0, 0.0)
+        }),
+        "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            let nearest = (1.0 / f64::from(a).sqrt()) as f32;
+            approximation(a, nearest, |a| a.sqrt().recip(), 2.0, 0.0)
+        }),
+        // Without `approx` the nearest.
+        "rcp" if !approximate => variants!(lane, ftz_given, false, (a), (f32), |a: f32| 1.0 / a),
+        "rcp" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, 1.0 / a, f64::recip, 1.0, 0.0)
+        }),
+        "sqrt" if !approximate => variants!(lane, ftz_given, false, (a), (f32), |a: f32| a.sqrt()),
+        "sqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
+            approximation(a, a.sqrt(), f64::sqrt, 1.0, 0.0)
+        }),
         _ => return None,
     };
     Some(OperandShape::uniform(run, Ty::F32, 1))

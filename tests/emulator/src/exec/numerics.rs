@@ -1,0 +1,121 @@
+//! Results that the PTX manual leaves open, as devices give them: sums of the tensor cores and
+//! approximations. By default the emulator gives the nearest value of each; with
+//! `TRAIL_EMU_NUMERICS=device` what a test has to bear on hardware.
+
+use std::sync::OnceLock;
+
+/// Columns of a tensor core's product that are summed at a time.
+pub(crate) const COLUMNS: usize = 8;
+/// Bits below the leading one of the largest term that a sum keeps.
+const KEPT_BITS: u64 = 24;
+/// Mantissa bits of f64 beyond those of f32.
+const EXTRA_MANTISSA: u64 = (1 << 29) - 1;
+
+/// True if results are those of devices. Read once: decoded kernels are kept.
+pub(crate) fn is_device() -> bool {
+    static IS_DEVICE: OnceLock<bool> = OnceLock::new();
+    *IS_DEVICE.get_or_init(|| {
+        let name = std::env::var("TRAIL_EMU_NUMERICS").unwrap_or_default();
+        if !["", "nearest", "device"].contains(&name.as_str()) {
+            eprintln!(
+                "trail-cuda-emulator: TRAIL_EMU_NUMERICS: `{name}` is neither nearest nor device"
+            );
+        }
+        name == "device"
+    })
+}
+
+/// Adds one step of products to `sums`: all terms are aligned to the largest exponent and cut
+/// behind [`KEPT_BITS`] bits, added exactly, and the sum is cut to f32. That is the scheme measured
+/// on A100 (steps of 8 products) and H100 (of 16, with more bits than here): Khattak and Mikaitis,
+/// "Accurate models of NVIDIA tensor cores", arXiv 2512.07004.
+#[inline(always)]
+pub(crate) fn add_step<const STEP: usize>(
+    a: &[f32],
+    b: &[[f32; COLUMNS]],
+    sums: &mut [f32; COLUMNS],
+) {
+    let mut products = [[0f32; COLUMNS]; STEP];
+    let mut exponents = sums.map(exponent);
+    for ((products, &a), b) in products.iter_mut().zip(a).zip(b) {
+        for n in 0..COLUMNS {
+            products[n] = a * b[n];
+            exponents[n] = exponents[n].max(exponent(products[n]));
+        }
+    }
+    if exponents.contains(&0xff) {
+        // Infinite, or no number: the order does not matter.
+        for products in &products {
+            (0..COLUMNS).for_each(|n| sums[n] += products[n]);
+        }
+        return;
+    }
+    let scales =
+        exponents.map(|exponent| f64::from_bits((1023 + 127 + KEPT_BITS - exponent) << 52));
+    let mut totals = [0f64; COLUMNS];
+    for terms in products.iter().chain([&*sums]) {
+        for n in 0..COLUMNS {
+            totals[n] += (f64::from(terms[n]) * scales[n]).trunc();
+        }
+    }
+    for n in 0..COLUMNS {
+        let sum = totals[n] / scales[n];
+        sums[n] = f64::from_bits(sum.to_bits() & !EXTRA_MANTISSA) as f32;
+    }
+}
+
+/// Biased exponent; 1 for numbers below the normal ones.
+#[inline(always)]
+fn exponent(value: f32) -> u64 {
+    u64::from(value.to_bits() >> 23 & 0xff).max(1)
+}
+
+/// An approximation's result for `input`: `nearest`, or as far from the `exact` value as the manual
+/// allows, which is `bound` units of the last place, of `floor` where the value is smaller. The
+/// input decides by how much.
+pub(crate) fn approximation(
+    input: f32,
+    nearest: f32,
+    exact: impl Fn(f64) -> f64,
+    bound: f64,
+    floor: f64,
+) -> f32 {
+    // The manual has exact results for these.
+    if !is_device() || input == 0.0 || !nearest.is_normal() {
+        return nearest;
+    }
+    let exact = exact(f64::from(input));
+    let unit = exact.abs().max(floor).log2().floor().exp2() * f64::from(f32::EPSILON);
+    let share = f64::from(input.to_bits().wrapping_mul(0x9E37_79B9)) / f64::from(u32::MAX);
+    // Half a unit is lost by rounding to f32, and a little by the unit at a power of two.
+    (exact + (2.0 * share - 1.0) * (bound - 0.55) * unit) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One column of a step of 8.
+    fn sum(products: [f32; 8], start: f32) -> f32 {
+        let mut sums = [start; COLUMNS];
+        add_step::<8>(&products, &[[1.0; COLUMNS]; 8], &mut sums);
+        sums[COLUMNS - 1]
+    }
+
+    #[test]
+    fn terms_are_cut_below_the_largest() {
+        let of = |value: f32| [value, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        let bit = f32::EPSILON;
+        assert_eq!(sum(of(0.5), 0.25), 0.75);
+        // A quarter of the last place is cut, and so is what is left of a half.
+        assert_eq!(sum([bit / 4.0; 8], 1.0), 1.0);
+        assert_eq!(sum(of(bit / 2.0), 1.0), 1.0);
+        // Two halves make one: the bit below the last place is kept until the end.
+        assert_eq!(sum([bit / 2.0, bit / 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 1.0), 1.0 + bit);
+        // Towards zero on both sides.
+        assert_eq!(sum(of(-bit * 0.75), -1.0), -1.0);
+        assert_eq!(sum([0.0; 8], 0.0), 0.0);
+        assert_eq!(sum(of(f32::INFINITY), 1.0), f32::INFINITY);
+        assert!(sum(of(f32::NAN), 1.0).is_nan());
+    }
+}
