@@ -95,7 +95,7 @@ fn policy_help() -> String {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub struct EngineArgs {
-    /// Which requests run first; parameters follow colons, as in trail:0.5 (--help lists all)
+    /// Which requests run first; parameters follow colons, as in trail:0.5 (--help-all lists all)
     /// [default: trail with a probe; sjf with --length-predictor alone; else fcfs]
     #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,

@@ -31,11 +31,13 @@ use crate::tools::{MessageTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of Anthropic's that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 5] = [
+const UNSUPPORTED: [Field; 6] = [
     ("container", Neutral::Null),
     ("context_management", Neutral::Null),
     ("mcp_servers", Neutral::EmptyList),
     ("prompt_logprobs", Neutral::Null),
+    // Theirs is `stop_sequences`.
+    ("stop", Neutral::EmptyList),
     ("thinking", Neutral::DisabledType),
 ];
 

@@ -125,13 +125,13 @@ pub(crate) fn described(mut policy: PolicyKind) -> String {
     }
 }
 
-/// Asks the model of that name, the first without one, which is not loaded for this.
+/// Asks the model of that name, which is not loaded for this; without a name the only one.
 fn of_loaded<T>(
     state: &ServerState,
     name: Option<&str>,
     of: impl FnOnce(&str, &ServedModel) -> T,
 ) -> Result<T, ApiError> {
-    let entry = state.models.find(name.or(Some(state.models.first().name())))?;
+    let entry = state.models.find(name)?;
     let name = entry.name();
     entry.of_loaded(|model| of(name, model)).ok_or_else(|| ApiError::unloaded(name))
 }

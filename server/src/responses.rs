@@ -32,12 +32,15 @@ use crate::tools::{FlatTool, ToolChoice, Tools};
 use crate::unsupported::{Field, Neutral};
 
 /// Fields of this endpoint that would change the answer and are not supported.
-const UNSUPPORTED: [Field; 6] = [
+const UNSUPPORTED: [Field; 9] = [
     ("background", Neutral::False),
     ("conversation", Neutral::Null),
+    ("echo", Neutral::False),
+    ("logprobs", Neutral::False),
     ("max_tool_calls", Neutral::Null),
     ("prompt", Neutral::Null),
     ("prompt_logprobs", Neutral::Null),
+    ("stop", Neutral::EmptyList),
     ("top_logprobs", Neutral::Zero),
 ];
 /// The one of the values of `include` that asks for something that answers without tools have.

@@ -141,9 +141,7 @@ fn of_file(path: &Path) -> Result<Vec<Setting>, Error> {
         let key = key.get_ref();
         let option = options.get(key).filter(|option| option.get_id() != "config");
         let option = option.ok_or_else(|| {
-            Error::usage(format!(
-                "{source}: there is no option {key}; see trail-rt serve --help-all"
-            ))
+            Error::usage(format!("{source}: there is no option {key} (serve --help-all has all)"))
         })?;
         let value = match value {
             Value::Array(items) if matches!(option.get_action(), ArgAction::Append) => {

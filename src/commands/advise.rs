@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, Output, Table};
 use trail_platform::Rng;
+use trail_platform::stats::Sorted;
 use trail_runtime::engine::{Needs, PolicyKind};
 use trail_scheduler::policies::{Oracle, Sjf, Trail};
 use trail_simulator::{SimulationRun, lower_bound};
@@ -99,10 +100,9 @@ fn latencies(run: &SimulationRun) -> Vec<f64> {
     run.outcomes.iter().map(|outcome| outcome.latency_s).collect()
 }
 
+/// As in the report of a simulation.
 fn p99(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[(sorted.len() - 1) * 99 / 100]
+    Sorted::of(values.iter().copied()).nearest_rank(0.99)
 }
 
 /// The 90 % interval of the ratio of the means of `above` and `below`, pairs by request: requests

@@ -44,7 +44,7 @@ pub fn run(factor: u32, json: bool) -> Result<(), Error> {
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Error::failed(format!(
-            "the GPU does not pass: {}; these lines belong into a report of it",
+            "the GPU does not pass: {}; these lines belong in a report of it",
             failed.join(", ")
         ))),
     }

@@ -64,7 +64,9 @@ impl Repeated {
         let name = file.display();
         let text = read_text(file, MAX_MIB)
             .map_err(|error| Error::usage(format!("cannot read the log {name}: {error}")))?;
-        let damaged = |error: &dyn std::fmt::Display| Error::usage(format!("{name}: {error}"));
+        let damaged = |error: &dyn std::fmt::Display| {
+            Error::usage(format!("{name}: {error}: give a decision log, which --record writes"))
+        };
         let (log, left_out) = DecisionLog::parse_cut(&text).map_err(|error| damaged(&error))?;
         if let Some(line) = left_out {
             notice(format_args!("warning: {name} is cut off: read up to line {}", line - 1));

@@ -38,6 +38,10 @@ fn advice_predicts_the_gains_of_a_rerun() {
             let of = |policy: &str| seconds(&demo["policies"][policy]["latency_s"]["mean"]);
             let (gain, measured) = (seconds(&row["gain"]), of("fcfs") / of(name));
             assert!((gain / measured - 1.0).abs() < 0.05, "{name}: {gain}, measured {measured}");
+            // Of 40 latencies the largest.
+            let p99 = seconds(&row["latency_p99_s"]);
+            let simulated = seconds(&demo["policies"][name]["latency_s"]["p99"]);
+            assert!((p99 / simulated - 1.0).abs() < 0.1, "{name}: {p99}, measured {simulated}");
             let [low, high] = [0, 1].map(|at| seconds(&row["gain_90"][at]));
             assert!(low <= gain && gain <= high, "{name}: {gain} outside of {low}-{high}");
         }

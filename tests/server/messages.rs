@@ -145,6 +145,7 @@ fn errors_have_anthropics_form() {
         ("max_tokens", json!(null), "max_tokens"),
         ("max_tokens", json!(0), "'max_tokens' is 0"),
         ("prompt_logprobs", json!(0), "'prompt_logprobs' is not supported"),
+        ("stop", json!(["a"]), "'stop' is not supported"),
         ("thinking", json!({ "type": "enabled" }), "'thinking' is not supported"),
         ("messages", system, "'messages[0].role': unknown value `system`"),
         ("messages", json!([]), "no messages"),

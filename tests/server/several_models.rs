@@ -137,6 +137,8 @@ fn each_model_answers_as_alone() {
     assert!(status == 404 && error.contains("this server has 'a', 'b'"), "{error}");
     let (status, error) = message(&server, COMPLETIONS, &json!({ "prompt": "a" }));
     assert!(status == 400 && error.contains("name one of 'a', 'b'"), "{error}");
+    let (status, error) = message(&server, "/v1/trail/policy", &json!({ "policy": "fcfs" }));
+    assert!(status == 400 && error.contains("name one of 'a', 'b'"), "{error}");
     let ended = ["a", "b"]
         .map(|model| server.metric(&format!("trail_request_n_count{{model_name=\"{model}\"}}")));
     assert_eq!(ended, [12.0, 15.0]);

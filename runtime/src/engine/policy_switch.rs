@@ -21,9 +21,9 @@ impl Provided {
         match policy.needs() {
             _ if self.replays => Ok(()),
             Needs::Probe if !self.probe => Err(format!(
-                "policy {name} needs a probe trained for this model, and only the bundled model comes \
-                 with one: give it with --probe FILE, put it beside the model as probe.safetensors, \
-                 or choose --policy fcfs",
+                "policy {name} needs a probe trained for this model: give it with --probe FILE, put \
+                 it beside the model as probe.safetensors, train one (trail-rt probe), or choose \
+                 --policy fcfs",
             )),
             Needs::Predictor if !self.predictor => Err(format!(
                 "policy {name} needs a prompt-only predictor: choose one with --length-predictor, \

@@ -18,9 +18,9 @@ pub struct EvalArgs {
     /// ones
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
-    /// Prompts to answer
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = answers::requests)]
-    pub(super) requests: usize,
+    /// Prompts to answer [default: 200, or as many as the file has]
+    #[arg(long, value_name = "N", value_parser = answers::requests)]
+    pub(super) requests: Option<usize>,
     /// Options of the answers.
     #[command(flatten)]
     pub(super) answers: AnswerArgs,

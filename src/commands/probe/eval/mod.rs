@@ -25,6 +25,8 @@ use report::EvaluationReport;
 
 /// Prompts that are answered at a time: the activations of all their rows are in memory.
 const PIECE: usize = 64;
+/// Prompts that are answered by default.
+const REQUESTS: usize = 200;
 
 /// Prints the report.
 pub fn run(
@@ -104,7 +106,8 @@ fn of_prompts(
 ) -> Result<Vec<Trace>, Error> {
     let file = args.prompts.clone().unwrap_or_else(|| setup.folder.join("prompts.jsonl"));
     let prompts = prompts::read(&file, "--prompts")?;
-    let prompts = args.answers.selected(&file, prompts, Some(args.requests))?;
+    let requests = args.requests.or((prompts.len() > REQUESTS).then_some(REQUESTS));
+    let prompts = args.answers.selected(&file, prompts, requests)?;
     let layers = predictors.probe.layers.to_vec();
     let answering = Answering::new(setup, engine, &args.answers, &layers, PIECE)?;
     let mut answering = answering.with_adapter(adapter);
