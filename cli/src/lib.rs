@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
+mod answer;
 mod args;
 mod count;
 mod cpu_args;
@@ -23,6 +24,7 @@ mod lora_args;
 pub mod machine;
 mod model_args;
 mod notice;
+mod open_model;
 mod output;
 pub mod output_file;
 mod parsed_args;
@@ -39,6 +41,7 @@ mod size;
 mod spread;
 mod table;
 
+pub use answer::Answer;
 pub use args::{Device, EngineArgs};
 pub use count::count;
 pub use cpu_args::CpuArgs;
@@ -52,6 +55,7 @@ pub use log_line::{LogFormat, LogLevel, LogSettings};
 pub use lora_args::{LoraArgs, NamedAdapter};
 pub use model_args::ModelArgs;
 pub use notice::{dropped_notices, flush_notices, log_record, notice, queue_notices};
+pub use open_model::OpenModel;
 pub use output::Output;
 pub use output_file::OutputFile;
 pub use record::LogFile;

@@ -14,6 +14,7 @@
 mod block_sharing;
 mod blocks;
 mod brake;
+mod checked;
 mod config;
 mod decision;
 mod fill;
@@ -44,6 +45,7 @@ mod swap_state;
 pub use trail_platform::rng;
 
 pub use blocks::{BlockChange, BlockHash, BlockId};
+pub use checked::{CheckedScheduler, Misuse, RequestNumber};
 pub use config::{ConfigError, Preemption, SchedulerConfig};
 pub use decision::{Action, Decision};
 pub use key::Key;

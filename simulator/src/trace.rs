@@ -112,6 +112,13 @@ impl Trace {
         }
     }
 
+    /// Checks what a file's line must have: numbers in their bounds, and one prediction for each
+    /// output token. Errors are one line.
+    pub fn validate(&self) -> Result<(), String> {
+        self.check_arrival(0.0, MAX_ARRIVAL_S)?;
+        self.check()
+    }
+
     fn check(&self) -> Result<(), String> {
         let Trace { prompt_tokens, output_tokens, .. } = *self;
         if prompt_tokens == 0 || output_tokens == 0 {

@@ -1,11 +1,13 @@
 //! The examples of a training: rows of shards with the tokens that remained, split by request.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use ndarray::ArrayViewMut2;
 use trail_platform::rng::mix;
 use trail_probe::{AGES, Inputs, age_class};
 
+use crate::matrix::Matrix;
 use crate::shard::{Row, Shard};
 
 /// One of so many requests is kept for validation.
@@ -52,12 +54,19 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// The examples of some shards. An input is the outputs of some layers side by side, then those
+/// Where the activations are.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Shards(&'a [Shard]),
+    Matrix(Matrix<'a>),
+}
+
+/// The examples of some shards, or of a matrix. An input is the outputs of some layers side by side, then those
 /// that [`Inputs`] names: the same of the mean over the prompt and the logarithm of its length; the
 /// class of age as five numbers, one for its class and zeros.
 #[derive(Clone)]
 pub struct Dataset<'a> {
-    shards: &'a [Shard],
+    source: Source<'a>,
     layers: Vec<usize>,
     inputs: Inputs,
     width: usize,
@@ -79,7 +88,7 @@ impl<'a> Dataset<'a> {
     pub fn new(shards: &'a [Shard], layers: &[usize], seed: u64) -> Result<Dataset<'a>, DataError> {
         let width = shards.first().map_or(0, Shard::hidden);
         let mut data = Dataset {
-            shards,
+            source: Source::Shards(shards),
             layers: layers.to_vec(),
             inputs: Inputs::default(),
             width,
@@ -87,22 +96,57 @@ impl<'a> Dataset<'a> {
             validation: Vec::new(),
         };
         for (place, shard) in shards.iter().enumerate() {
-            data.check(shard)?;
+            data.check(shard, shards)?;
             data.add(place as u32, shard, seed);
         }
-        match data.training.is_empty() || data.validation.is_empty() {
+        data.divided()
+    }
+
+    /// The examples of `matrix` with activations alone, split by answer: the same split for the
+    /// same `seed`. Fails if there is nothing to train on.
+    pub fn of_matrix(matrix: Matrix<'a>, seed: u64) -> Result<Dataset<'a>, DataError> {
+        let mut rows: HashMap<u32, u32> = HashMap::new();
+        let answers = || (0..matrix.remaining().len()).map(|row| matrix.answer(row));
+        answers().for_each(|answer| *rows.entry(answer).or_default() += 1);
+        let examples = answers().zip(matrix.remaining()).enumerate();
+        let examples = examples.map(|(row, (answer, &remaining))| Example {
+            shard: 0,
+            place: Place::Row(row as u32),
+            generated: 1,
+            remaining,
+            is_cut: false,
+            weight: 1.0,
+            share: 1.0 / rows[&answer] as f32,
+        });
+        let is_validated = |of: &Example| match of.place {
+            Place::Row(row) => is_validation(matrix.answer(row as usize), seed),
+            Place::Prompt(_) => false,
+        };
+        let (validation, training) = examples.partition(is_validated);
+        let (source, width) = (Source::Matrix(matrix), matrix.width());
+        let layers = vec![0];
+        let inputs = Inputs::default();
+        Dataset { source, layers, inputs, width, training, validation }.divided()
+    }
+
+    /// An error where a side of the split is empty.
+    fn divided(self) -> Result<Dataset<'a>, DataError> {
+        match self.training.is_empty() || self.validation.is_empty() {
             true => Err(DataError(format!(
                 "{} rows to train on, {} to validate: collect more answers",
-                data.training.len(),
-                data.validation.len()
+                self.training.len(),
+                self.validation.len()
             ))),
-            false => Ok(data),
+            false => Ok(self),
         }
     }
 
-    /// The same examples with these inputs.
+    /// The same examples with these inputs; of a matrix there are none beside the activation.
     pub fn with_inputs(self, inputs: Inputs) -> Dataset<'a> {
-        Dataset { inputs, ..self }
+        match self.source {
+            Source::Shards(_) => Dataset { inputs, ..self },
+            Source::Matrix(_) => self,
+        }
     }
 
     /// The inputs beside the activation.
@@ -142,7 +186,13 @@ impl<'a> Dataset<'a> {
 
     /// Writes the activation of `example` to `out`.
     pub fn activation(&self, example: &Example, out: &mut [f32]) {
-        let shard = &self.shards[example.shard as usize];
+        let shard = match (self.source, example.place) {
+            (Source::Shards(shards), _) => &shards[example.shard as usize],
+            (Source::Matrix(matrix), Place::Row(row)) => {
+                return out.copy_from_slice(matrix.activation(row as usize));
+            }
+            (Source::Matrix(_), Place::Prompt(_)) => unreachable!("a matrix has no prompts"),
+        };
         for (&layer, out) in self.layers.iter().zip(out.chunks_exact_mut(self.width)) {
             match example.place {
                 Place::Row(row) => shard.activation(layer, row as usize, out),
@@ -157,27 +207,31 @@ impl<'a> Dataset<'a> {
         self.training.iter().filter(is_prompt).count()
     }
 
-    /// The request of `example`, by its place in the shard.
+    /// The request of `example`, by its place in the shard; the answer of a matrix's row.
     pub fn request(&self, example: &Example) -> u32 {
-        match example.place {
-            Place::Prompt(request) => request,
-            Place::Row(row) => self.shards[example.shard as usize].rows()[row as usize].request,
+        match (self.source, example.place) {
+            (_, Place::Prompt(request)) => request,
+            (Source::Matrix(matrix), Place::Row(row)) => matrix.answer(row as usize),
+            (Source::Shards(shards), Place::Row(row)) => {
+                shards[example.shard as usize].rows()[row as usize].request
+            }
         }
     }
 
-    /// Prompt tokens of the request of `example`, at least 1.
+    /// Prompt tokens of the request of `example`, at least 1: of a matrix's row unknown.
     pub fn prompt_tokens(&self, example: &Example) -> u32 {
-        let answers = self.shards[example.shard as usize].answers();
+        let Source::Shards(shards) = self.source else { return 1 };
+        let answers = shards[example.shard as usize].answers();
         answers[self.request(example) as usize].prompt.len().max(1) as u32
     }
 
-    fn check(&self, shard: &Shard) -> Result<(), DataError> {
+    fn check(&self, shard: &Shard, shards: &[Shard]) -> Result<(), DataError> {
         let name = shard.name();
         if shard.hidden() != self.width {
             return Err(DataError(format!(
                 "{name} has activations of width {}, {} of width {}: train on one collection",
                 shard.hidden(),
-                self.shards[0].name(),
+                shards[0].name(),
                 self.width
             )));
         }

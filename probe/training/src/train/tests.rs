@@ -4,6 +4,7 @@ use trail_probe::Inputs;
 use trail_probe::reference::{self, Row};
 
 use super::*;
+use crate::matrix::Matrix;
 use crate::shard::{Answer, Collected, Shard};
 use crate::state::{restore, state_bytes};
 
@@ -149,4 +150,51 @@ fn data_that_cannot_be_trained_on_are_refused() {
     let broken = [Shard::parse(Arc::new(broken.to_bytes(&[])), "a.shard").expect("a shard")];
     let error = Dataset::new(&broken, &[1], 1).err().expect("not finite");
     assert!(error.0.starts_with("a.shard: rows.1 has NaN or infinity"), "{error}");
+}
+
+/// Rows of 200 answers in memory, whose first value says how many tokens remain.
+fn matrix(rng: &mut Rng) -> (Vec<f32>, Vec<u32>, Vec<u32>) {
+    let (mut values, mut remaining, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+    for answer in 0..200 {
+        for _ in 0..4 {
+            let left = rng.below(100) as u32;
+            values.extend([left as f32, rng.signed(), 3.0, rng.signed()]);
+            remaining.push(left);
+            answers.push(answer);
+        }
+    }
+    (values, remaining, answers)
+}
+
+#[test]
+fn rows_in_memory_are_learned_and_those_of_an_answer_are_on_one_side() {
+    let (values, remaining, answers) = matrix(&mut Rng::new(3));
+    let matrix = Matrix::new(&values, 4, &remaining, &answers).expect("a matrix");
+    let data = Dataset::of_matrix(matrix, 1).expect("data").with_inputs(Inputs::ALL[3]);
+    assert_eq!(data.d(), 4, "a matrix has no inputs beside the activation");
+    let of = |examples: &[Example]| -> std::collections::BTreeSet<u32> {
+        examples.iter().map(|example| data.request(example)).collect()
+    };
+    let (training, validation) = (of(&data.training), of(&data.validation));
+    assert!(training.is_disjoint(&validation));
+    assert_eq!(training.len() + validation.len(), 200);
+    assert!(data.training.iter().all(|example| example.share == 0.25));
+    let mut trainer = Trainer::new(data, Recipe { epochs: 12, ..recipe() });
+    while !trainer.is_done() {
+        trainer.run_epoch().expect("finite");
+    }
+    let mae = trainer.best_epoch().expect("an epoch").mae;
+    assert!(mae < 12.0, "{mae}");
+}
+
+#[test]
+fn a_matrix_that_does_not_fit_its_labels_is_refused() {
+    let why = |values: &[f32], width, remaining: &[u32], answers: &[u32]| {
+        Matrix::new(values, width, remaining, answers).expect_err("refused").0
+    };
+    assert!(why(&[1.0; 6], 4, &[1, 2], &[]).contains("one length for each row"));
+    assert!(why(&[1.0; 8], 4, &[1, 2], &[1]).contains("numbers of answers"));
+    assert!(why(&[1.0, f32::NAN], 1, &[1, 2], &[]).contains("row 1 has NaN"));
+    let matrix = Matrix::new(&[1.0; 8], 4, &[1, 2], &[]).expect("a matrix");
+    assert!(Dataset::of_matrix(matrix, 1).err().expect("too few").0.contains("collect more"));
 }

@@ -1,0 +1,40 @@
+//! Arrays of numpy, read in place.
+
+use numpy::{PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// The values of a matrix `[rows, width]` in standard order, and the width.
+pub(crate) fn matrix<'a>(of: &'a PyReadonlyArray2<'_, f32>) -> PyResult<(&'a [f32], usize)> {
+    let values = of.as_slice().map_err(|_| {
+        error::request("the rows do not lie one after the other: give numpy.ascontiguousarray(...)")
+    })?;
+    Ok((values, of.shape()[1]))
+}
+
+/// The values of a column, of the `rows` that others have too.
+pub(crate) fn column<'a, T: numpy::Element>(
+    name: &str,
+    of: &'a PyReadonlyArray1<'_, T>,
+    rows: usize,
+) -> PyResult<&'a [T]> {
+    if of.len() != rows {
+        return Err(error::request(format!("{name} has {} values, not {rows}", of.len())));
+    }
+    of.as_slice().map_err(|_| error::request(format!("{name} is not in one piece of memory")))
+}
+
+/// The same as counts of tokens.
+pub(crate) fn tokens(
+    name: &str,
+    of: &PyReadonlyArray1<'_, i64>,
+    rows: usize,
+) -> PyResult<Vec<u32>> {
+    let token = |&tokens: &i64| {
+        u32::try_from(tokens).map_err(|_| {
+            error::request(format!("{name} has {tokens}: give a number of tokens, 0 or more"))
+        })
+    };
+    column(name, of, rows)?.iter().map(token).collect()
+}

@@ -1,0 +1,260 @@
+//! The scheduler, for engines that compute their own batches.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trail_scheduler::policies::PolicyKind;
+use trail_scheduler::{
+    CheckedScheduler, NewRequest, PlanRow, RequestIdx, RequestState, Reserve, SchedulerConfig,
+};
+
+use crate::error;
+
+/// `base` with sizes by their names in [`SchedulerConfig`].
+pub(crate) fn config(
+    mut base: SchedulerConfig,
+    sizes: Option<&Bound<'_, PyDict>>,
+) -> PyResult<SchedulerConfig> {
+    for (name, value) in sizes.into_iter().flatten() {
+        let name: String = name.extract()?;
+        match &*name {
+            "max_running" => base.max_running = value.extract()?,
+            "max_requests" => base.max_requests = value.extract()?,
+            "token_budget" => base.token_budget = value.extract()?,
+            "num_blocks" => base.num_blocks = value.extract()?,
+            "max_context" => base.max_context = value.extract()?,
+            "watermark" => base.watermark = value.extract()?,
+            "max_skipped_steps" => base.max_skipped_steps = value.extract()?,
+            "max_barrier_steps" => base.max_barrier_steps = value.extract()?,
+            "max_lookahead" => base.max_lookahead = value.extract()?,
+            "max_recompute" => base.max_recompute = value.extract()?,
+            "refresh_tokens" => base.refresh_tokens = value.extract()?,
+            "reserve" => base.reserve = reserve(&value.extract::<String>()?)?,
+            _ => {
+                let why = format!("an unexpected keyword argument '{name}': no size of a scheduler");
+                return Err(PyTypeError::new_err(why));
+            }
+        }
+    }
+    Ok(base)
+}
+
+fn reserve(name: &str) -> PyResult<Reserve> {
+    match name {
+        "present" => Ok(Reserve::None),
+        "mean" => Ok(Reserve::Mean),
+        "p90" => Ok(Reserve::P90),
+        _ => Err(error::request(format!("reserve is '{name}': choose present, mean or p90"))),
+    }
+}
+
+/// A policy by its name, with its parameters behind colons.
+pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
+    name.parse().map_err(|why| error::request(format!("policy '{name}': {why}")))
+}
+
+/// The tokens of one request to compute in a step.
+#[pyclass(frozen, get_all, module = "trail_rt._native")]
+pub(crate) struct Row {
+    request: u64,
+    start: u32,
+    num_tokens: u32,
+    sample: bool,
+}
+
+/// The plan of a step.
+#[pyclass(frozen, module = "trail_rt._native")]
+pub(crate) struct Plan {
+    rows: Vec<(u64, PlanRow)>,
+    #[pyo3(get)]
+    step: u64,
+    #[pyo3(get)]
+    preempted: Vec<u64>,
+    #[pyo3(get)]
+    evicted: Vec<u64>,
+    #[pyo3(get)]
+    recomputed_tokens: u32,
+}
+
+#[pymethods]
+impl Plan {
+    /// The rows, best rank first.
+    #[getter]
+    fn rows(&self) -> Vec<Row> {
+        let row = |&(request, PlanRow { start, len, sample, .. }): &_| Row {
+            request,
+            start,
+            num_tokens: len,
+            sample,
+        };
+        self.rows.iter().map(row).collect()
+    }
+
+    /// Tokens that the step computes.
+    #[getter]
+    fn num_tokens(&self) -> u32 {
+        self.rows.iter().map(|(_, row)| row.len).sum()
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows.len()
+    }
+}
+
+/// Ranks requests by what they have left, and plans the steps of an engine.
+#[pyclass(frozen, module = "trail_rt._native")]
+pub(crate) struct Scheduler {
+    scheduler: Mutex<CheckedScheduler>,
+}
+
+impl Scheduler {
+    fn lock(&self) -> MutexGuard<'_, CheckedScheduler> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Scheduler {
+    #[new]
+    #[pyo3(signature = (policy="trail", **sizes))]
+    fn new(policy: &str, sizes: Option<&Bound<'_, PyDict>>) -> PyResult<Scheduler> {
+        let config = config(SchedulerConfig::default(), sizes)?;
+        let policy = self::policy(policy)?.build();
+        let scheduler = CheckedScheduler::new(config, policy).map_err(error::request)?;
+        Ok(Scheduler { scheduler: Mutex::new(scheduler) })
+    }
+
+    /// Takes a request into the queue; returns its number.
+    #[pyo3(signature = (prompt_tokens, max_tokens, *, arrival=0.0, predicted_length=None,
+                        true_length=None, priority=0, generated=0))]
+    #[allow(clippy::too_many_arguments)] // keywords of Python
+    fn submit(
+        &self,
+        prompt_tokens: u32,
+        max_tokens: u32,
+        arrival: f64,
+        predicted_length: Option<f32>,
+        true_length: Option<u32>,
+        priority: i32,
+        generated: u32,
+    ) -> PyResult<u64> {
+        let number = self.lock().submit(NewRequest {
+            prompt_tokens,
+            max_tokens,
+            generated,
+            arrival_s: arrival,
+            initial_prediction: predicted_length,
+            true_length,
+            priority,
+            ..NewRequest::default()
+        });
+        number.map_err(error::request)
+    }
+
+    /// Records how many output tokens `request` is expected to need from now on, or from the
+    /// beginning of `step`. One whose request has finished has no effect.
+    #[pyo3(signature = (request, remaining, *, quantiles=None, step=None))]
+    fn predict(
+        &self,
+        request: u64,
+        remaining: f32,
+        quantiles: Option<(f32, f32, f32)>,
+        step: Option<u64>,
+    ) {
+        let quantiles = quantiles.unwrap_or_default();
+        // The request may have ended since.
+        let _ = self.lock().predict(request, remaining, quantiles.into(), step);
+    }
+
+    /// Plans the next step, at `now` seconds.
+    fn plan(&self, now: f64) -> PyResult<Plan> {
+        let mut scheduler = self.lock();
+        scheduler.plan(now).map_err(error::request)?;
+        let plan = scheduler.scheduler().last_plan();
+        let numbers = |of: &[RequestIdx]| of.iter().map(|&idx| scheduler.number(idx)).collect();
+        Ok(Plan {
+            rows: scheduler.planned().iter().copied().zip(plan.rows.iter().copied()).collect(),
+            step: plan.step,
+            preempted: numbers(&plan.preempted),
+            evicted: numbers(&plan.evicted),
+            recomputed_tokens: plan.recomputed_tokens,
+        })
+    }
+
+    /// Records that the plan's rows were computed, and a token sampled in each that says so.
+    fn advance(&self) -> PyResult<()> {
+        self.lock().advance().map_err(error::request)
+    }
+
+    /// Records `tokens` more for a request that decoded in the last step: draft tokens that were
+    /// the ones sampled.
+    fn accept(&self, request: u64, tokens: u32) -> PyResult<()> {
+        self.lock().accept(request, tokens).map_err(error::request)
+    }
+
+    /// Removes a request, completed or not. False if it has finished before.
+    fn finish(&self, request: u64) -> bool {
+        self.lock().finish(request).is_ok()
+    }
+
+    /// The same as `finish`.
+    fn cancel(&self, request: u64) -> bool {
+        self.finish(request)
+    }
+
+    /// The KV blocks of a request, in the order of its tokens.
+    fn blocks(&self, request: u64) -> PyResult<Vec<u32>> {
+        self.lock().blocks(request).map(<[u32]>::to_vec).map_err(error::request)
+    }
+
+    /// Output tokens of a request so far.
+    fn generated(&self, request: u64) -> PyResult<u32> {
+        self.lock().state(request).map(|state| state.generated).map_err(error::request)
+    }
+
+    /// Output tokens that a request is expected to need.
+    fn remaining(&self, request: u64) -> PyResult<Option<f32>> {
+        self.lock().state(request).map(RequestState::remaining).map_err(error::request)
+    }
+
+    /// Ranks by another policy from the next plan on.
+    fn set_policy(&self, policy: &str) -> PyResult<()> {
+        let policy = self::policy(policy)?.build();
+        self.lock().set_policy(policy);
+        Ok(())
+    }
+
+    /// Requests in the last plan that are not finished.
+    #[getter]
+    fn num_running(&self) -> usize {
+        self.lock().scheduler().running()
+    }
+
+    /// Requests without KV.
+    #[getter]
+    fn num_waiting(&self) -> usize {
+        self.lock().scheduler().waiting()
+    }
+
+    /// Preempted requests that hold their KV.
+    #[getter]
+    fn num_paused(&self) -> usize {
+        self.lock().scheduler().paused()
+    }
+
+    /// KV blocks that requests hold.
+    #[getter]
+    fn blocks_used(&self) -> u32 {
+        self.lock().scheduler().blocks_used()
+    }
+
+    /// Tokens of a KV block.
+    #[classattr]
+    const BLOCK_TOKENS: u32 = trail_scheduler::BLOCK_TOKENS;
+
+    fn __len__(&self) -> usize {
+        self.lock().scheduler().live()
+    }
+}

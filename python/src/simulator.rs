@@ -1,0 +1,188 @@
+//! Simulations of requests in arrays.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use numpy::{IntoPyArray, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use trail_simulator::{Job, Refined, Simulation, SimulationRun, StepModel, Trace};
+
+use crate::{arrays, error, scheduler};
+
+/// Time between two looks for signals.
+const SIGNALS: Duration = Duration::from_millis(100);
+
+/// The columns of a trace.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Columns<'py> {
+    arrival: PyReadonlyArray1<'py, f64>,
+    prompt: PyReadonlyArray1<'py, i64>,
+    output: PyReadonlyArray1<'py, i64>,
+    predicted: Option<PyReadonlyArray1<'py, f32>>,
+    priority: Option<PyReadonlyArray1<'py, i64>>,
+    /// Predictions of the remaining tokens, by request.
+    remaining: Option<Vec<PyReadonlyArray1<'py, f32>>>,
+}
+
+/// Predictions after the first one.
+fn refined(name: &str, columns: &Columns<'_>, row: usize) -> PyResult<Refined> {
+    let recorded = columns.remaining.as_ref().map(|all| {
+        let of = all.get(row).ok_or_else(|| error::request("remaining lacks requests"))?;
+        Ok(Refined::Recorded(arrays::column("remaining", of, of.as_array().len())?.into()))
+    });
+    match (name, recorded) {
+        (_, Some(recorded)) => recorded,
+        ("none", None) => Ok(Refined::None),
+        ("exact", None) => Ok(Refined::Exact),
+        ("probe", None) => Ok(Refined::Release(row as u64 + 1)),
+        _ => Err(error::request(format!("refined is '{name}': choose none, exact or probe"))),
+    }
+}
+
+/// The requests of the columns, in order of arrival.
+fn jobs(columns: &Columns<'_>, max_tokens: u32, refine: &str) -> PyResult<Vec<Job>> {
+    let rows = columns.arrival.as_array().len();
+    let arrival = arrays::column("arrival", &columns.arrival, rows)?;
+    let prompt = arrays::tokens("prompt", &columns.prompt, rows)?;
+    let output = arrays::tokens("output", &columns.output, rows)?;
+    let predicted = columns.predicted.as_ref();
+    let predicted = predicted.map(|of| arrays::column("predicted", of, rows)).transpose()?;
+    let priority = columns.priority.as_ref();
+    let priority = priority.map(|of| arrays::column("priority", of, rows)).transpose()?;
+    let job = |row: usize| {
+        // The checks of a trace's file.
+        let trace = Trace {
+            id: row as u64,
+            arrival_s: arrival[row],
+            prompt_tokens: prompt[row],
+            output_tokens: output[row],
+            r: predicted.map(|of| of[row]).filter(|tokens| !tokens.is_nan()),
+            remaining: None,
+            block_hashes: None,
+        };
+        let wrong = |why| error::request(format!("request {row}: {why}"));
+        trace.validate().map_err(wrong)?;
+        let priority = priority.map_or(0, |of| of[row].clamp(-127, 127) as i32);
+        let refined = refined(refine, columns, row)?;
+        Ok(Job { priority, refined, ..trace.job(max_tokens) })
+    };
+    let mut jobs: Vec<Job> = (0..rows).map(job).collect::<PyResult<_>>()?;
+    jobs.sort_by_key(|job| job.arrival_ns);
+    Ok(jobs)
+}
+
+fn simulation(
+    model: &str,
+    workers: u32,
+    max_gap: f64,
+    sizes: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Simulation> {
+    let model: StepModel = model.parse().map_err(|why: String| error::request(why))?;
+    let config = scheduler::config(model.scheduler(), sizes)?;
+    let max_gap = Duration::try_from_secs_f64(max_gap)
+        .map_err(|_| error::request(format!("max_gap is {max_gap}: give seconds, 0 or more")))?;
+    Ok(Simulation { workers, max_gap, ..Simulation::new(config, model) })
+}
+
+/// Runs a trace under a policy.
+#[pyfunction]
+#[pyo3(signature = (columns, policy, model, max_tokens, refined, workers, max_gap, sizes=None))]
+#[allow(clippy::too_many_arguments)] // one caller, with keywords
+pub(crate) fn simulate<'py>(
+    py: Python<'py>,
+    columns: Columns<'py>,
+    policy: &str,
+    model: &str,
+    max_tokens: u32,
+    refined: &str,
+    workers: u32,
+    max_gap: f64,
+    sizes: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let simulation = simulation(model, workers, max_gap, sizes)?;
+    let (jobs, policy) = (jobs(&columns, max_tokens, refined)?, scheduler::policy(policy)?);
+    let mut signal = Ok(());
+    let run = py.detach(|| {
+        let mut looked = Instant::now();
+        simulation.run(&|| policy.build(), &jobs, &mut |_| {
+            if looked.elapsed() < SIGNALS {
+                return ControlFlow::Continue(());
+            }
+            looked = Instant::now();
+            signal = Python::attach(|py| py.check_signals());
+            if signal.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    });
+    signal?;
+    result(py, &run.map_err(error::request)?)
+}
+
+/// Outcomes by request, in order of arrival, and totals.
+fn result<'py>(py: Python<'py>, run: &SimulationRun) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let outcomes = &run.outcomes;
+    let seconds = |name: &str, get: fn(&trail_simulator::JobOutcome) -> f64| {
+        dict.set_item(name, outcomes.iter().map(get).collect::<Vec<_>>().into_pyarray(py))
+    };
+    seconds("arrival", |of| of.arrival_s)?;
+    seconds("ttft", |of| of.ttft_s)?;
+    seconds("latency", |of| of.latency_s)?;
+    seconds("longest_gap", |of| of.longest_gap_s)?;
+    let counts = |name: &str, get: fn(&trail_simulator::JobOutcome) -> i64| {
+        dict.set_item(name, outcomes.iter().map(get).collect::<Vec<_>>().into_pyarray(py))
+    };
+    counts("request", |of| of.id as i64)?;
+    counts("output", |of| of.output_tokens.into())?;
+    counts("preemptions", |of| of.preemptions.into())?;
+    counts("evictions", |of| of.evictions.into())?;
+    counts("worker", |of| of.worker.into())?;
+    dict.set_item("makespan", run.makespan_s)?;
+    dict.set_item("steps", run.steps)?;
+    dict.set_item("tokens", run.tokens)?;
+    dict.set_item("tokens_per_s", run.tokens_per_s())?;
+    dict.set_item("recomputed_tokens", run.recomputed_tokens)?;
+    dict.set_item("prediction_mae", run.prediction_mae)?;
+    Ok(dict)
+}
+
+/// Mean latency below which no policy can come.
+#[pyfunction]
+#[pyo3(signature = (columns, model, max_tokens, workers, max_gap, sizes=None))]
+pub(crate) fn lower_bound<'py>(
+    py: Python<'py>,
+    columns: Columns<'py>,
+    model: &str,
+    max_tokens: u32,
+    workers: u32,
+    max_gap: f64,
+    sizes: Option<&Bound<'py, PyDict>>,
+) -> PyResult<f64> {
+    let simulation = simulation(model, workers, max_gap, sizes)?;
+    let jobs = jobs(&columns, max_tokens, "none")?;
+    Ok(py.detach(|| trail_simulator::lower_bound(&simulation, &jobs)))
+}
+
+/// The columns of a trace's text.
+#[pyfunction]
+pub(crate) fn read_trace<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
+    let traces = py.detach(|| Trace::parse(text)).map_err(error::model)?;
+    let dict = PyDict::new(py);
+    let arrival: Vec<f64> = traces.iter().map(|of| of.arrival_s).collect();
+    let prompt: Vec<i64> = traces.iter().map(|of| of.prompt_tokens.into()).collect();
+    let output: Vec<i64> = traces.iter().map(|of| of.output_tokens.into()).collect();
+    dict.set_item("arrival", arrival.into_pyarray(py))?;
+    dict.set_item("prompt", prompt.into_pyarray(py))?;
+    dict.set_item("output", output.into_pyarray(py))?;
+    if traces.iter().any(|of| of.r.is_some()) {
+        let predicted: Vec<f32> = traces.iter().map(|of| of.r.unwrap_or(f32::NAN)).collect();
+        dict.set_item("predicted", predicted.into_pyarray(py))?;
+    }
+    if traces.iter().all(|of| of.remaining.is_some()) {
+        let all = traces.into_iter().filter_map(|of| of.remaining);
+        let remaining: Vec<_> = all.map(|of| of.into_pyarray(py)).collect();
+        dict.set_item("remaining", remaining)?;
+    }
+    Ok(dict)
+}

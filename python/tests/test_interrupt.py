@@ -1,0 +1,72 @@
+"""Ctrl-C in a call that waits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+GENERATE = """
+from trail_rt import LLM, SamplingParams
+llm = LLM(threads=1)
+params = SamplingParams(max_tokens=500, ignore_eos=True)
+print("ready", flush=True)
+try:
+    while True:
+        llm.generate(["Once upon"] * 512, params)
+except KeyboardInterrupt:
+    # The requests were aborted: the engine is free for the next one.
+    llm.generate("x", SamplingParams(max_tokens=1))
+    print("interrupted", llm.llm_engine.num_unfinished())
+    raise
+"""
+
+ASYNC = """
+import asyncio
+from trail_rt import AsyncLLM, SamplingParams
+async def main():
+    llm = AsyncLLM(threads=1)
+    params = SamplingParams(max_tokens=500, ignore_eos=True)
+    async def one(number):
+        async for _ in llm.generate("Once upon", params, str(number)):
+            pass
+    print("ready", flush=True)
+    try:
+        await asyncio.gather(*(one(number) for number in range(512)))
+    finally:
+        print("interrupted", 0)
+asyncio.run(main())
+"""
+
+SIMULATE = """
+import numpy as np
+from trail_rt import Simulator
+rows = 200_000
+trace = {"arrival": np.arange(rows) * 1e-4, "prompt": np.full(rows, 100), "output": np.full(rows, 200)}
+print("ready", flush=True)
+try:
+    Simulator(max_running=64).run(trace, "fcfs")
+except KeyboardInterrupt:
+    print("interrupted", 0)
+    raise
+"""
+
+
+@pytest.mark.parametrize("program", [GENERATE, ASYNC, SIMULATE], ids=["generate", "async", "simulate"])
+def test_ctrl_c_ends_within_a_second(program: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    seconds = time.monotonic() - begin
+    assert out == "interrupted 0\n", err
+    assert "KeyboardInterrupt" in err
+    assert seconds < 1.0

@@ -1,0 +1,114 @@
+"""The scheduler step by step."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from trail_rt import RequestError, Scheduler
+
+
+def test_the_order_of_calls() -> None:
+    scheduler = Scheduler("fcfs", max_running=2, num_blocks=16, max_context=128)
+    first = scheduler.submit(20, 3)
+    second = scheduler.submit(5, 2, arrival=0.1)
+    third = scheduler.submit(5, 2, arrival=0.2)
+    plan = scheduler.plan(0.2)
+    rows = [(row.request, row.start, row.num_tokens, row.sample) for row in plan.rows]
+    assert rows == [(first, 0, 20, True), (second, 0, 5, True)]
+    assert (plan.step, plan.num_tokens, len(plan), scheduler.num_waiting) == (0, 25, 2, 1)
+    assert len(scheduler.blocks(first)) == 2 and len(scheduler.blocks(second)) == 1
+    assert set(scheduler.blocks(first)).isdisjoint(scheduler.blocks(second))
+    scheduler.advance()
+    assert scheduler.generated(first) == 1
+    scheduler.plan(0.3)
+    scheduler.advance()
+    assert scheduler.finish(second) and not scheduler.finish(second)
+    assert [row.request for row in scheduler.plan(0.4).rows] == [first, third]
+    scheduler.advance()
+    assert scheduler.cancel(first) and scheduler.cancel(third)
+    assert len(scheduler) == 0 and scheduler.blocks_used == 0
+
+
+def test_the_shortest_expected_goes_first_and_may_preempt() -> None:
+    scheduler = Scheduler("trail", max_running=1)
+    long = scheduler.submit(8, 400, predicted_length=300.0)
+    assert scheduler.plan(0.0).rows[0].request == long
+    scheduler.advance()
+    scheduler.predict(long, 299.0, quantiles=(200.0, 290.0, 390.0))
+    assert scheduler.remaining(long) == 299.0
+    short = scheduler.submit(8, 400, arrival=1.0, predicted_length=5.0)
+    plan = scheduler.plan(1.0)
+    assert [row.request for row in plan.rows] == [short] and plan.preempted == [long]
+    scheduler.advance()
+    scheduler.set_policy("fcfs")
+    assert [row.request for row in scheduler.plan(1.1).rows] == [long]
+
+
+def test_a_prediction_counts_down() -> None:
+    scheduler = Scheduler("trail", max_running=4)
+    request = scheduler.submit(8, 100)
+    plan = scheduler.plan(0.0)
+    scheduler.advance()
+    # Of the activation of that step, which did not know its token yet.
+    scheduler.predict(request, 10.0, step=plan.step)
+    assert scheduler.remaining(request) == 9.0
+    scheduler.plan(0.1)
+    scheduler.advance()
+    assert scheduler.remaining(request) == 8.0
+
+
+def test_wrong_calls_are_refused() -> None:
+    scheduler = Scheduler("fcfs", max_running=2, max_requests=2, num_blocks=16, max_context=128)
+    with pytest.raises(RequestError, match="plan first"):
+        scheduler.advance()
+    request = scheduler.submit(8, 1)
+    scheduler.plan(0.0)
+    with pytest.raises(RequestError, match="advance first"):
+        scheduler.plan(0.0)
+    scheduler.advance()
+    with pytest.raises(RequestError, match="has its max_tokens"):
+        scheduler.plan(0.0)
+    scheduler.finish(request)
+    again = scheduler.submit(8, 10)
+    with pytest.raises(RequestError, match=f"no request {request}"):
+        scheduler.blocks(request)
+    scheduler.predict(request, 1.0)
+    assert scheduler.remaining(again) is None
+    with pytest.raises(RequestError, match="context holds 128"):
+        scheduler.submit(8, 1000)
+    with pytest.raises(RequestError, match="policy 'best'"):
+        Scheduler("best")
+    with pytest.raises(RequestError, match="max_running is 0"):
+        Scheduler(max_running=0)
+    with pytest.raises(TypeError, match="'speed'"):
+        Scheduler(speed=1)  # type: ignore[call-arg]
+    with pytest.raises(OverflowError):
+        scheduler.submit(-1, 10)
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def test_200_000_requests_leave_no_memory_behind() -> None:
+    scheduler = Scheduler("trail", max_running=64, max_requests=256, num_blocks=4096)
+    live: dict[int, int] = {}
+    sizes = []
+    for number in range(200_000):
+        request = scheduler.submit(16, 64, arrival=number * 1e-3, predicted_length=2.0)
+        live[request] = 0
+        if len(live) == 128:
+            plan = scheduler.plan(number * 1e-3)
+            scheduler.advance()
+            for row in plan.rows:
+                live[row.request] += 1
+                scheduler.predict(row.request, 1.0)
+                if live[row.request] == 1:
+                    scheduler.finish(row.request)
+                    del live[row.request]
+        if number % 20_000 == 19_999:
+            sizes.append(resident_mib())
+    assert max(sizes[1:]) - sizes[1] < 2.0, sizes
