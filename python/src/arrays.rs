@@ -7,7 +7,9 @@ use crate::error;
 
 /// The values of a matrix `[rows, width]` in standard order, and the width.
 pub(crate) fn matrix<'a>(of: &'a PyReadonlyArray2<'_, f32>) -> PyResult<(&'a [f32], usize)> {
-    let values = of.as_slice().map_err(|_| {
+    // A slice is there in the order of columns, too.
+    let values = of.as_slice().ok().filter(|_| of.is_c_contiguous());
+    let values = values.ok_or_else(|| {
         error::request("the rows do not lie one after the other: give numpy.ascontiguousarray(...)")
     })?;
     Ok((values, of.shape()[1]))

@@ -5,19 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use trail_scheduler::policies::PolicyKind;
+use trail_scheduler::policies::{PolicyKind, Ranking};
 use trail_scheduler::{
     CheckedScheduler, NewRequest, PlanRow, RequestIdx, RequestState, Reserve, SchedulerConfig,
 };
 
 use crate::error;
 
-/// `base` with sizes by their names in [`SchedulerConfig`].
-pub(crate) fn config(
+/// The sizes of a scheduler and its policy: `base` and `policy`, with options by their names in
+/// [`SchedulerConfig`] and in [`Ranking`].
+pub(crate) fn settings(
     mut base: SchedulerConfig,
-    sizes: Option<&Bound<'_, PyDict>>,
-) -> PyResult<SchedulerConfig> {
-    for (name, value) in sizes.into_iter().flatten() {
+    policy: &str,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<(SchedulerConfig, PolicyKind)> {
+    let mut policy: PolicyKind =
+        policy.parse().map_err(|why| error::request(format!("policy '{policy}': {why}")))?;
+    // A policy that does not rank by length has none.
+    let mut unused = Ranking::DEFAULT;
+    let ranking = policy.ranking_mut().unwrap_or(&mut unused);
+    for (name, value) in options.into_iter().flatten() {
         let name: String = name.extract()?;
         match &*name {
             "max_running" => base.max_running = value.extract()?,
@@ -32,13 +39,25 @@ pub(crate) fn config(
             "max_recompute" => base.max_recompute = value.extract()?,
             "refresh_tokens" => base.refresh_tokens = value.extract()?,
             "reserve" => base.reserve = reserve(&value.extract::<String>()?)?,
+            "min_run_tokens" => ranking.min_run_tokens = value.extract()?,
+            "tail_bound" => ranking.tail_bound = factor(&name, &value)?,
+            "express" => ranking.express = factor(&name, &value)?,
+            "prefill_weight" => ranking.prefill_weight = factor(&name, &value)?,
             _ => {
-                let why = format!("an unexpected keyword argument '{name}': no size of a scheduler");
+                let why = format!("'{name}' is an unexpected keyword: no option of a scheduler");
                 return Err(PyTypeError::new_err(why));
             }
         }
     }
-    Ok(base)
+    Ok((base, policy))
+}
+
+fn factor(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    let value: f32 = value.extract()?;
+    match (0.0..=1e6).contains(&value) {
+        true => Ok(value),
+        false => Err(error::request(format!("{name} is {value}: give a number from 0 to 1e6"))),
+    }
 }
 
 fn reserve(name: &str) -> PyResult<Reserve> {
@@ -48,11 +67,6 @@ fn reserve(name: &str) -> PyResult<Reserve> {
         "p90" => Ok(Reserve::P90),
         _ => Err(error::request(format!("reserve is '{name}': choose present, mean or p90"))),
     }
-}
-
-/// A policy by its name, with its parameters behind colons.
-pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {
-    name.parse().map_err(|why| error::request(format!("policy '{name}': {why}")))
 }
 
 /// The tokens of one request to compute in a step.
@@ -118,11 +132,10 @@ impl Scheduler {
 #[pymethods]
 impl Scheduler {
     #[new]
-    #[pyo3(signature = (policy="trail", **sizes))]
-    fn new(policy: &str, sizes: Option<&Bound<'_, PyDict>>) -> PyResult<Scheduler> {
-        let config = config(SchedulerConfig::default(), sizes)?;
-        let policy = self::policy(policy)?.build();
-        let scheduler = CheckedScheduler::new(config, policy).map_err(error::request)?;
+    #[pyo3(signature = (policy="trail", **options))]
+    fn new(policy: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Scheduler> {
+        let (config, policy) = settings(SchedulerConfig::default(), policy, options)?;
+        let scheduler = CheckedScheduler::new(config, policy.build()).map_err(error::request)?;
         Ok(Scheduler { scheduler: Mutex::new(scheduler) })
     }
 
@@ -220,9 +233,10 @@ impl Scheduler {
     }
 
     /// Ranks by another policy from the next plan on.
-    fn set_policy(&self, policy: &str) -> PyResult<()> {
-        let policy = self::policy(policy)?.build();
-        self.lock().set_policy(policy);
+    #[pyo3(signature = (policy, **options))]
+    fn set_policy(&self, policy: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let (_, policy) = settings(SchedulerConfig::default(), policy, options)?;
+        self.lock().set_policy(policy.build());
         Ok(())
     }
 

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use numpy::{IntoPyArray, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use trail_scheduler::SchedulerConfig;
+use trail_scheduler::limits::MAX_REQUESTS;
+use trail_scheduler::policies::PolicyKind;
 use trail_simulator::{Job, Refined, Simulation, SimulationRun, StepModel, Trace};
 
 use crate::{arrays, error, scheduler};
@@ -73,22 +76,28 @@ fn jobs(columns: &Columns<'_>, max_tokens: u32, refine: &str) -> PyResult<Vec<Jo
     Ok(jobs)
 }
 
+/// A simulation that holds all `requests` at once, unless the options say otherwise.
 fn simulation(
+    requests: usize,
     model: &str,
+    policy: &str,
     workers: u32,
     max_gap: f64,
-    sizes: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Simulation> {
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<(Simulation, PolicyKind)> {
     let model: StepModel = model.parse().map_err(|why: String| error::request(why))?;
-    let config = scheduler::config(model.scheduler(), sizes)?;
+    let default = model.scheduler();
+    let max_requests = (requests as u32).clamp(default.max_requests, MAX_REQUESTS);
+    let base = SchedulerConfig { max_requests, ..default };
+    let (config, policy) = scheduler::settings(base, policy, options)?;
     let max_gap = Duration::try_from_secs_f64(max_gap)
         .map_err(|_| error::request(format!("max_gap is {max_gap}: give seconds, 0 or more")))?;
-    Ok(Simulation { workers, max_gap, ..Simulation::new(config, model) })
+    Ok((Simulation { workers, max_gap, ..Simulation::new(config, model) }, policy))
 }
 
 /// Runs a trace under a policy.
 #[pyfunction]
-#[pyo3(signature = (columns, policy, model, max_tokens, refined, workers, max_gap, sizes=None))]
+#[pyo3(signature = (columns, policy, model, max_tokens, refined, workers, max_gap, options=None))]
 #[allow(clippy::too_many_arguments)] // one caller, with keywords
 pub(crate) fn simulate<'py>(
     py: Python<'py>,
@@ -99,10 +108,11 @@ pub(crate) fn simulate<'py>(
     refined: &str,
     workers: u32,
     max_gap: f64,
-    sizes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let simulation = simulation(model, workers, max_gap, sizes)?;
-    let (jobs, policy) = (jobs(&columns, max_tokens, refined)?, scheduler::policy(policy)?);
+    let jobs = jobs(&columns, max_tokens, refined)?;
+    let (simulation, policy) =
+        simulation(jobs.len(), model, policy, workers, max_gap, options)?;
     let mut signal = Ok(());
     let run = py.detach(|| {
         let mut looked = Instant::now();
@@ -149,7 +159,7 @@ fn result<'py>(py: Python<'py>, run: &SimulationRun) -> PyResult<Bound<'py, PyDi
 
 /// Mean latency below which no policy can come.
 #[pyfunction]
-#[pyo3(signature = (columns, model, max_tokens, workers, max_gap, sizes=None))]
+#[pyo3(signature = (columns, model, max_tokens, workers, max_gap, options=None))]
 pub(crate) fn lower_bound<'py>(
     py: Python<'py>,
     columns: Columns<'py>,
@@ -157,10 +167,10 @@ pub(crate) fn lower_bound<'py>(
     max_tokens: u32,
     workers: u32,
     max_gap: f64,
-    sizes: Option<&Bound<'py, PyDict>>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<f64> {
-    let simulation = simulation(model, workers, max_gap, sizes)?;
     let jobs = jobs(&columns, max_tokens, "none")?;
+    let (simulation, _) = simulation(jobs.len(), model, "fcfs", workers, max_gap, options)?;
     Ok(py.detach(|| trail_simulator::lower_bound(&simulation, &jobs)))
 }
 

@@ -7,7 +7,14 @@ import gc
 from typing import Any
 
 import pytest
-from trail_rt import AsyncLLM, RequestError, RequestOutput, RequestOutputKind, SamplingParams
+from trail_rt import (
+    AsyncLLM,
+    RequestError,
+    RequestOutput,
+    RequestOutputKind,
+    SamplingParams,
+    TokensPrompt,
+)
 
 
 async def last(llm: AsyncLLM, prompt: Any, params: SamplingParams, name: str) -> RequestOutput:
@@ -28,12 +35,12 @@ async def test_a_thousand_streams_have_the_answers_of_each_alone(
         of = golden[number % len(golden)]
         kind = kinds[number % 3]
         params = SamplingParams(temperature=0, max_tokens=12, output_kind=kind)
-        prompt = {"prompt_token_ids": of["prompt_tokens"]}
+        prompt = TokensPrompt(prompt_token_ids=of["prompt_tokens"])
         tokens: list[int] = []
-        async for output in llm.generate(prompt, params, str(number)):  # type: ignore[arg-type]
+        async for output in llm.generate(prompt, params, str(number)):
             new = output.outputs[0].token_ids
             tokens = tokens + new if kind is RequestOutputKind.DELTA else new
-        return tokens == of["tokens"][:12]
+        return bool(tokens == of["tokens"][:12])
 
     assert all(await asyncio.gather(*(answer(number) for number in range(1000))))
     assert llm.engine.num_unfinished() == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trail_rt
-from trail_rt import LLM, RequestOutputKind, SamplingParams, TokensPrompt
+from trail_rt import LLM, ChatMessage, RequestOutputKind, SamplingParams, TokensPrompt
 
 
 def test_answers_are_those_of_the_engine(llm: LLM, golden: list[dict[str, Any]]) -> None:
@@ -27,10 +27,10 @@ def test_answers_are_those_of_the_engine(llm: LLM, golden: list[dict[str, Any]])
 
 def test_chat_uses_the_template(llm: LLM, golden: list[dict[str, Any]]) -> None:
     params = SamplingParams(temperature=0, max_tokens=8)
-    messages = [[{"role": "user", "content": of["prompt"]}] for of in golden]
-    outputs = llm.chat(messages, params)  # type: ignore[arg-type]
+    messages = [[ChatMessage(role="user", content=of["prompt"])] for of in golden]
+    outputs = llm.chat(messages, params)
     assert [output.prompt_token_ids for output in outputs] == [of["prompt_tokens"] for of in golden]
-    one = llm.chat([{"role": "user", "content": golden[0]["prompt"]}], params)
+    one = llm.chat(messages[0], params)
     assert one[0].outputs[0].token_ids == golden[0]["tokens"][:8]
 
 
@@ -124,7 +124,7 @@ def test_errors_have_a_kind_and_one_line(
 
 def test_a_full_engine_is_no_fault_of_the_request() -> None:
     llm = LLM(threads=1, max_running=1, max_requests=1)
-    with pytest.raises(trail_rt.EngineError, match="retry later"):
+    with pytest.raises(trail_rt.EngineError, match="try again later"):
         llm.generate(["a", "b"], SamplingParams(max_tokens=400, ignore_eos=True))
 
 

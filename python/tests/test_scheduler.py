@@ -32,18 +32,24 @@ def test_the_order_of_calls() -> None:
 
 
 def test_the_shortest_expected_goes_first_and_may_preempt() -> None:
-    scheduler = Scheduler("trail", max_running=1)
+    scheduler = Scheduler("trail:0.9", max_running=1, min_run_tokens=0, tail_bound=0.0)
     long = scheduler.submit(8, 400, predicted_length=300.0)
     assert scheduler.plan(0.0).rows[0].request == long
     scheduler.advance()
     scheduler.predict(long, 299.0, quantiles=(200.0, 290.0, 390.0))
     assert scheduler.remaining(long) == 299.0
-    short = scheduler.submit(8, 400, arrival=1.0, predicted_length=5.0)
-    plan = scheduler.plan(1.0)
+    short = scheduler.submit(8, 400, arrival=0.01, predicted_length=5.0)
+    plan = scheduler.plan(0.01)
     assert [row.request for row in plan.rows] == [short] and plan.preempted == [long]
     scheduler.advance()
+    scheduler.set_policy("trail", min_run_tokens=0)
+    assert [row.request for row in scheduler.plan(0.02).rows] == [short]
+    scheduler.advance()
+    # What runs stays, and then the first that came goes first.
     scheduler.set_policy("fcfs")
-    assert [row.request for row in scheduler.plan(1.1).rows] == [long]
+    scheduler.submit(8, 400, arrival=0.03, predicted_length=1.0)
+    scheduler.finish(short)
+    assert [row.request for row in scheduler.plan(0.03).rows] == [long]
 
 
 def test_a_prediction_counts_down() -> None:
@@ -84,6 +90,8 @@ def test_wrong_calls_are_refused() -> None:
         Scheduler(max_running=0)
     with pytest.raises(TypeError, match="'speed'"):
         Scheduler(speed=1)  # type: ignore[call-arg]
+    with pytest.raises(RequestError, match="tail_bound is -1"):
+        Scheduler(tail_bound=-1)
     with pytest.raises(OverflowError):
         scheduler.submit(-1, 10)
 

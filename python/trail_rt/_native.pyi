@@ -1,9 +1,10 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 class TrailError(Exception):
     """The base of all exceptions of trail_rt."""
@@ -21,6 +22,30 @@ class _Params(Protocol):
     temperature: float
     top_p: float
     max_tokens: int | None
+
+class RankingOptions(TypedDict, total=False):
+    """Options of a rank by length, as those of `trail-rt serve`."""
+
+    min_run_tokens: int
+    tail_bound: float
+    express: float
+    prefill_weight: float
+
+class SchedulerOptions(RankingOptions, total=False):
+    """Options of a scheduler: `SchedulerConfig` of the crate trail-scheduler has their meaning."""
+
+    max_running: int
+    max_requests: int
+    token_budget: int
+    num_blocks: int
+    max_context: int
+    watermark: float
+    max_skipped_steps: int
+    max_barrier_steps: int
+    max_lookahead: int
+    max_recompute: float
+    refresh_tokens: int
+    reserve: Literal["present", "mean", "p90"]
 
 class Engine:
     def __init__(self, options: list[str]) -> None: ...
@@ -132,23 +157,7 @@ class Scheduler:
     BLOCK_TOKENS: ClassVar[int]
     """Tokens of a KV block."""
 
-    def __init__(
-        self,
-        policy: str = "trail",
-        *,
-        max_running: int = ...,
-        max_requests: int = ...,
-        token_budget: int = ...,
-        num_blocks: int = ...,
-        max_context: int = ...,
-        watermark: float = ...,
-        max_skipped_steps: int = ...,
-        max_barrier_steps: int = ...,
-        max_lookahead: int = ...,
-        max_recompute: float = ...,
-        refresh_tokens: int = ...,
-        reserve: str = ...,
-    ) -> None: ...
+    def __init__(self, policy: str = "trail", **options: Unpack[SchedulerOptions]) -> None: ...
     def submit(
         self,
         prompt_tokens: int,
@@ -190,7 +199,7 @@ class Scheduler:
         """Output tokens of a request so far."""
     def remaining(self, request: int) -> float | None:
         """Output tokens that a request is expected to need; None without a prediction."""
-    def set_policy(self, policy: str) -> None:
+    def set_policy(self, policy: str, **options: Unpack[RankingOptions]) -> None:
         """Ranks by another policy from the next plan on."""
     @property
     def num_running(self) -> int:
@@ -279,7 +288,7 @@ def simulate(
     refined: str,
     workers: int,
     max_gap: float,
-    sizes: dict[str, Any] | None = None,
+    options: SchedulerOptions | None = None,
 ) -> dict[str, Any]: ...
 def lower_bound(
     columns: dict[str, Any],
@@ -287,6 +296,6 @@ def lower_bound(
     max_tokens: int,
     workers: int,
     max_gap: float,
-    sizes: dict[str, Any] | None = None,
+    options: SchedulerOptions | None = None,
 ) -> float: ...
 def read_trace(text: str) -> dict[str, npt.NDArray[Any]]: ...

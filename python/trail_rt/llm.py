@@ -13,8 +13,9 @@ from trail_rt.prompts import (
     Option,
     Prompt,
     chat_tokens,
-    is_one_prompt,
+    conversations,
     open_engine,
+    prompt_list,
     prompt_tokens,
 )
 from trail_rt.sampling_params import RequestOutputKind, SamplingParams
@@ -43,7 +44,7 @@ class LLM:
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """The answers to all prompts, in their order. The engine answers them together."""
-        every = [prompts] if is_one_prompt(prompts) else prompts
+        every = prompt_list(prompts)
         texts = [prompt_tokens(self.llm_engine, prompt) for prompt in every]
         return self._answer(texts, sampling_params, priority)
 
@@ -53,7 +54,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """The next turns of one conversation or of several, by the model's chat template."""
-        every = [messages] if messages and isinstance(messages[0], dict) else messages
+        every = conversations(messages)
         tokens = [chat_tokens(self.llm_engine, each) for each in every]
         return self._answer([(None, each) for each in tokens], sampling_params, None)
 
@@ -90,7 +91,7 @@ class LLM:
         try:
             for (_, tokens), of, rank in zip(prompts, each, ranks):
                 streams.append(self.llm_engine.submit(tokens, of, rank, None))
-            outputs = []
+            outputs: list[RequestOutput] = []
             for stream, (text, tokens) in zip(streams, prompts):
                 stream.wait(True)
                 name = str(next(self._numbers))

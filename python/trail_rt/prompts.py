@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from trail_rt._native import Engine, RequestError
 
@@ -61,10 +61,22 @@ def open_engine(model: str | Path | None, options: dict[str, Option]) -> Engine:
     return Engine(arguments)
 
 
-def is_one_prompt(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """True for a prompt that is not in a list."""
-    if isinstance(prompts, (str, dict)):
-        return True
+def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    """The prompts, of which one alone need not be in a list."""
+    if isinstance(prompts, str) or "prompt_token_ids" in prompts:
+        return [cast(Prompt, prompts)]
     if not prompts:
         raise RequestError("there is no prompt: give a text, token ids, or a list of them")
-    return isinstance(prompts[0], int)
+    first = cast(Sequence[object], prompts)[0]
+    return [cast(Prompt, prompts)] if isinstance(first, int) else cast(Sequence[Prompt], prompts)
+
+
+def conversations(
+    messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
+) -> Sequence[Sequence[ChatMessage]]:
+    """The conversations, of which one alone need not be in a list."""
+    if not messages:
+        raise RequestError("there is no message: give a list of turns")
+    if isinstance(messages[0], dict):
+        return [cast(Sequence[ChatMessage], messages)]
+    return cast(Sequence[Sequence[ChatMessage]], messages)

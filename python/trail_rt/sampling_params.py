@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 class RequestOutputKind(enum.Enum):
@@ -33,9 +33,9 @@ class SamplingParams:
     """None: a random one. Equal seeds give equal answers."""
     max_tokens: int | None = 16
     """None: as many as the context holds."""
-    stop: str | Sequence[str] | None = field(default_factory=list)
+    stop: str | Sequence[str] | None = None
     """Strings that end the answer."""
-    stop_token_ids: Sequence[int] | None = field(default_factory=list)
+    stop_token_ids: Sequence[int] | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,11 @@ import numpy.typing as npt
 from trail_rt import _native
 from trail_rt._native import RequestError
 from trail_rt.probe import column
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from trail_rt._native import SchedulerOptions
 
 Trace = Mapping[str, Any]
 """Columns by name, as a dict of arrays or a DataFrame of pandas: `arrival` (seconds), `prompt` and
@@ -45,7 +50,7 @@ class SimulationResult(TypedDict):
 class Simulator:
     """A simulated machine.
 
-    `model` names it, as `a100-80g:8b`; `sizes` are those of a `Scheduler`, by default the machine's.
+    `model` names it, as `a100-80g:8b`; `options` are those of a `Scheduler`.
     """
 
     def __init__(
@@ -55,13 +60,13 @@ class Simulator:
         workers: int = 1,
         max_gap: float = 0.0,
         max_tokens: int = 1024,
-        **sizes: int | float | str,
+        **options: Unpack[SchedulerOptions],
     ) -> None:
         self._model = model
         self._workers = workers
         self._max_gap = max_gap
         self._max_tokens = max_tokens
-        self._sizes = sizes
+        self._options = options
 
     @staticmethod
     def read_trace(path: str | Path) -> dict[str, npt.NDArray[Any]]:
@@ -82,13 +87,13 @@ class Simulator:
             refined,
             self._workers,
             self._max_gap,
-            self._sizes,
+            self._options,
         )
         latency = result["latency"]
         result["mean_latency"] = float(latency.mean())
         result["p99_latency"] = float(np.quantile(latency, 0.99))
         result["mean_ttft"] = float(result["ttft"].mean())
-        return result  # type: ignore[no-any-return]
+        return cast(SimulationResult, result)
 
     def lower_bound(self, trace: Trace) -> float:
         """Mean latency below which no policy can come."""
@@ -98,16 +103,22 @@ class Simulator:
             self._max_tokens,
             self._workers,
             self._max_gap,
-            self._sizes,
+            self._options,
         )
 
 
 def _columns(trace: Trace) -> dict[str, Any]:
+    missing = [name for name in ("arrival", "prompt", "output") if name not in trace]
+    if missing:
+        raise RequestError(f"the trace has no {', '.join(missing)}")
+
     def of(name: str, dtype: type[Any]) -> npt.NDArray[Any] | None:
         return column(trace[name], dtype) if name in trace else None
 
+    if not len(trace["arrival"]):
+        raise RequestError("the trace has no request")
     remaining: Sequence[Any] | None = trace["remaining"] if "remaining" in trace else None
-    columns = {
+    return {
         "arrival": of("arrival", np.float64),
         "prompt": of("prompt", np.int64),
         "output": of("output", np.int64),
@@ -115,7 +126,3 @@ def _columns(trace: Trace) -> dict[str, Any]:
         "priority": of("priority", np.int64),
         "remaining": None if remaining is None else [column(one, np.float32) for one in remaining],
     }
-    missing = [name for name in ("arrival", "prompt", "output") if columns[name] is None]
-    if missing or not len(columns["arrival"]):
-        raise RequestError(f"the trace has no {', '.join(missing) or 'request'}")
-    return columns
