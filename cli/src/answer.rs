@@ -1,5 +1,6 @@
 //! An answer in progress: the engine's events with the text that they complete.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use trail_runtime::engine::{Event, FinishReason, RequestHandle};
@@ -7,9 +8,9 @@ use trail_runtime::text::Step;
 
 use crate::detokenizer::Detokenizer;
 
-/// One answer. Dropping it cancels the request.
+/// One answer. Dropping it cancels the request, unless another thread holds the handle.
 pub struct Answer {
-    handle: RequestHandle,
+    handle: Arc<RequestHandle>,
     /// `None` for an answer of token ids alone.
     text: Option<Detokenizer>,
     /// The reason of the end, once it came.
@@ -18,11 +19,11 @@ pub struct Answer {
 
 impl Answer {
     pub(crate) fn new(handle: RequestHandle, text: Option<Detokenizer>) -> Answer {
-        Answer { handle, text, finished: None }
+        Answer { handle: Arc::new(handle), text, finished: None }
     }
 
-    /// The request in the engine.
-    pub fn handle(&self) -> &RequestHandle {
+    /// The request in the engine: another thread cancels it by this.
+    pub fn handle(&self) -> &Arc<RequestHandle> {
         &self.handle
     }
 

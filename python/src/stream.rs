@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use trail_cli::{Answer, OpenModel};
-use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits};
+use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits, RequestHandle};
 
 use crate::error;
 use crate::forecasts::{Progress, Watched};
@@ -60,6 +60,8 @@ pub(crate) struct Stream {
     is_queued: Arc<AtomicBool>,
     model: Arc<OpenModel>,
     stop_tokens: Vec<u32>,
+    /// Apart from the state, which a thread that waits holds.
+    handle: Arc<RequestHandle>,
     state: Mutex<State>,
 }
 
@@ -109,6 +111,7 @@ impl Stream {
         watched: Watched,
         stop_tokens: Vec<u32>,
     ) -> Stream {
+        let handle = answer.handle().clone();
         let state = Mutex::new(State {
             predicted_length: answer.handle().initial_prediction(),
             answer,
@@ -119,7 +122,7 @@ impl Stream {
             preemptions: 0,
             taken: (0, 0),
         });
-        Stream { number, is_queued, model, stop_tokens, state }
+        Stream { number, is_queued, model, stop_tokens, handle, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -213,7 +216,7 @@ impl Stream {
     }
 
     /// Ends the answer where it is.
-    fn abort(&self, py: Python<'_>) {
-        py.detach(|| self.lock().answer.handle().cancel());
+    fn abort(&self) {
+        self.handle.cancel();
     }
 }

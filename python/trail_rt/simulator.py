@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from trail_rt._native import SchedulerOptions
 
-Trace = Mapping[str, Any]
+
+class Columns(Protocol):
+    """Arrays by name: a dict, or a DataFrame of pandas."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+
+Trace = Columns
 """Columns by name, as a dict of arrays or a DataFrame of pandas: `arrival` (seconds), `prompt` and
 `output` (tokens); and optional `predicted` (tokens expected from the prompt; NaN for none),
 `priority`, and `remaining` (an array for each request: expected tokens by those generated)."""

@@ -1,0 +1,130 @@
+//! What C gives: pointers, checked for null and alignment, as references.
+//!
+//! Each function's caller passes on the promise of the header: a pointer that is not null is to
+//! that many values of that type, which nothing changes during the call.
+
+use std::ffi::{CStr, c_char};
+
+use crate::status::Failure;
+
+fn check<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
+    match pointer {
+        null if null.is_null() => Err(Failure::argument(format!("{name} is NULL"))),
+        given if !given.is_aligned() => Err(Failure::argument(format!("{name} is not aligned"))),
+        _ => Ok(()),
+    }
+}
+
+/// The value at `pointer`.
+pub(crate) unsafe fn reference<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    check(name, pointer)?;
+    // SAFETY: not null, aligned, and to a value by the caller's promise.
+    Ok(unsafe { &*pointer })
+}
+
+/// The value at `pointer`, for a call that changes it.
+pub(crate) unsafe fn exclusive<'a, T>(name: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
+    check(name, pointer)?;
+    // SAFETY: not null, aligned, and to a value that no other call uses, by the caller's promise.
+    Ok(unsafe { &mut *pointer })
+}
+
+/// Writes a result.
+pub(crate) unsafe fn write<T>(name: &str, pointer: *mut T, value: T) -> Result<(), Failure> {
+    check(name, pointer)?;
+    // SAFETY: not null, aligned, and to room for a value by the caller's promise.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// `count` values at `pointer`, which may be null where there are none.
+pub(crate) unsafe fn slice<'a, T>(
+    name: &str,
+    pointer: *const T,
+    count: usize,
+) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(name, pointer)?;
+    if count > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(Failure::argument(format!("{name} has {count} values: no memory holds them")));
+    }
+    // SAFETY: not null, aligned, to `count` values by the caller's promise, and not too long.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// Room for `count` values at `pointer`, which may be null where there is none.
+pub(crate) unsafe fn room<'a, T>(
+    name: &str,
+    pointer: *mut T,
+    count: usize,
+) -> Result<&'a mut [T], Failure> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    check(name, pointer)?;
+    if count > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(Failure::argument(format!("{name} has {count} values: no memory holds them")));
+    }
+    // SAFETY: not null, aligned, to `count` values that nothing else uses by the caller's promise,
+    // and not too long.
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
+}
+
+/// A text that ends in a zero byte.
+pub(crate) unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a str, Failure> {
+    check(name, pointer)?;
+    // SAFETY: not null, and ends in a zero byte by the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::argument(format!("{name} is not UTF-8")))
+}
+
+/// `count` such texts.
+pub(crate) unsafe fn texts(
+    name: &str,
+    pointers: *const *const c_char,
+    count: usize,
+) -> Result<Vec<String>, Failure> {
+    // SAFETY: as the caller promises for the list and for each text.
+    let pointers = unsafe { slice(name, pointers, count) }?;
+    // SAFETY: as the caller promises.
+    pointers.iter().map(|&text| unsafe { self::text(name, text) }.map(String::from)).collect()
+}
+
+/// Moves a handle to C.
+pub(crate) unsafe fn give<T>(name: &str, pointer: *mut *mut T, value: T) -> Result<(), Failure> {
+    check(name, pointer)?;
+    // SAFETY: as the caller promises.
+    unsafe { write(name, pointer, Box::into_raw(Box::new(value))) }
+}
+
+/// Ends a handle; null is none.
+pub(crate) unsafe fn close<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // SAFETY: of `give`, and closed once, by the caller's promise.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_that_are_none_are_refused_by_name() {
+        let bytes = [1_u64; 2];
+        let odd = bytes.as_ptr().cast::<u8>().wrapping_add(1).cast::<u64>();
+        // SAFETY: what is not null and aligned is an array of this function.
+        unsafe {
+            let why = |failure: Failure| failure.message;
+            assert_eq!(reference::<u64>("a", std::ptr::null()).map_err(why), Err("a is NULL".into()));
+            assert_eq!(reference("b", odd).map_err(why), Err("b is not aligned".into()));
+            assert_eq!(slice::<u64>("c", std::ptr::null(), 0).map_err(why), Ok(&[][..]));
+            assert!(slice("d", bytes.as_ptr(), usize::MAX).map_err(why).is_err());
+            assert_eq!(slice("e", bytes.as_ptr(), 2).map_err(why), Ok(&bytes[..]));
+            assert!(text("f", c"\xff".as_ptr()).map_err(why).is_err_and(|why| why.contains("UTF-8")));
+            close::<u64>(std::ptr::null_mut());
+        }
+    }
+}
