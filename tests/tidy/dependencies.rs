@@ -10,7 +10,8 @@ use serde::Deserialize;
 use crate::Violation;
 
 /// The workspaces' lock files.
-const LOCKS: [&str; 3] = ["Cargo.lock", "tests/fuzz/Cargo.lock", "deploy/dynamo/Cargo.lock"];
+const LOCKS: [&str; 4] =
+    ["Cargo.lock", "tests/fuzz/Cargo.lock", "deploy/dynamo/Cargo.lock", "python/Cargo.lock"];
 
 /// The parts of `deny.toml` that are compared.
 #[derive(Deserialize)]

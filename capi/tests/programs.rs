@@ -1,0 +1,107 @@
+//! The examples of C and C++: compiled with every warning as an error, and run under the address
+//! sanitizer. The header as C99 and C++17; and the symbols of the shared library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of this test's program, where cargo leaves the libraries beside it.
+fn libraries() -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    let folder = program.parent().expect("its folder").to_path_buf();
+    assert!(folder.join("libtrail_rt.so").is_file(), "no library in {}", folder.display());
+    folder
+}
+
+/// Output of a command that must succeed.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|why| panic!("{command:?}: {why}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}\n{out}{err}");
+    // Warnings of the engine's start are no errors of the sanitizer's.
+    assert!(!err.contains("Sanitizer"), "{err}");
+    out.into_owned()
+}
+
+/// Compiles an example against the shared library, and returns the program.
+fn compile(source: &str, compiler: &str, standard: &str) -> PathBuf {
+    let program = std::env::temp_dir().join(format!("{source}-{}", std::process::id()));
+    let libraries = libraries();
+    let mut command = Command::new(compiler);
+    command.arg(standard).args(WARNINGS).args(["-g", "-fsanitize=address,undefined"]);
+    command.arg("-I").arg(root().join("include")).arg(root().join("examples").join(source));
+    command.arg("-o").arg(&program).arg("-L").arg(&libraries).arg("-ltrail_rt");
+    run(command.arg(format!("-Wl,-rpath,{}", libraries.display())));
+    program
+}
+
+/// Output of an example with these arguments.
+fn example(source: &str, compiler: &str, standard: &str, arguments: &[PathBuf]) -> String {
+    let program = compile(source, compiler, standard);
+    let output = run(Command::new(&program).args(arguments));
+    fs::remove_file(program).expect("it was there");
+    output
+}
+
+fn demo() -> PathBuf {
+    root().join("../assets/demo")
+}
+
+#[test]
+fn c_answers_a_prompt() {
+    let output = example("generate.c", "cc", "-std=c99", &[demo()]);
+    assert!(output.contains("\n") && output.contains("reason 1;"), "{output}");
+    let predicted = output.rsplit_once("; ").expect("a prediction").1;
+    assert!(!predicted.starts_with("-1 ") && !predicted.contains("again 0 times"), "{output}");
+}
+
+#[test]
+fn c_schedules_another_engine() {
+    let output = example("scheduler.c", "cc", "-std=c99", &[]);
+    let means: Vec<f64> = output
+        .lines()
+        .filter_map(|line| line.strip_suffix(" s")?.rsplit_once(' ')?.1.parse().ok())
+        .collect();
+    assert!(means.len() == 2 && means[1] < 0.8 * means[0], "{output}");
+    assert!(output.contains("refused: unknown policy"), "{output}");
+}
+
+#[test]
+fn cpp_reads_the_probe() {
+    let probe = demo().join("probe.safetensors");
+    let output = example("probe.cpp", "c++", "-std=c++17", &[probe]);
+    assert!(output.contains("more are expected"), "{output}");
+    assert!(output.contains("refused: there is no place 2: the tracker has 2"), "{output}");
+}
+
+#[test]
+fn the_header_compiles_alone() {
+    let header = root().join("include/trail_rt.h");
+    for (compiler, language, standard) in [("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++17")] {
+        let mut command = Command::new(compiler);
+        command.args(WARNINGS).args([standard, "-fsyntax-only", "-x", language]);
+        run(command.arg(&header));
+    }
+}
+
+/// The list is `symbols.txt`: one that goes or changes its name breaks programs.
+#[test]
+fn the_symbols_are_those_of_the_list() {
+    let library = libraries().join("libtrail_rt.so");
+    let names = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
+    let mut found: Vec<&str> =
+        names.lines().filter_map(|line| line.rsplit_once(' ')).map(|(_, name)| name).collect();
+    found.sort_unstable();
+    let listed = fs::read_to_string(root().join("symbols.txt")).expect("the list");
+    assert_eq!(found, listed.lines().collect::<Vec<_>>());
+    let header = fs::read_to_string(root().join("include/trail_rt.h")).expect("the header");
+    for name in found {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+}
