@@ -47,8 +47,7 @@ pub unsafe extern "C" fn trail_engine_open(
     })
 }
 
-/// Ends an engine once its requests are closed; they end with `TRAIL_FINISH_REASON_SHUTDOWN`
-/// otherwise only after the last of them is closed. NULL is no engine.
+/// Ends an engine; with open requests it goes on until the last one is closed. NULL is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trail_engine_close(engine: *mut TrailEngine) {
     guard(|| {
@@ -95,11 +94,10 @@ pub unsafe extern "C" fn trail_engine_encode(
         let engine = unsafe { pointers::reference("engine", engine) }?;
         // SAFETY: as the header asks for.
         let text = unsafe { pointers::text("text", text) }?;
-        // SAFETY: as the header asks for.
-        let room = unsafe { pointers::room("tokens", tokens, capacity) }?;
         let all = encode(&engine.model, text, as_chat).map_err(Failure::argument)?;
-        let count = all.len().min(capacity);
-        room[..count].copy_from_slice(&all[..count]);
+        let written = &all[..all.len().min(capacity)];
+        // SAFETY: as the header asks for.
+        unsafe { pointers::write_all("tokens", tokens, written) }?;
         // SAFETY: as the header asks for.
         unsafe { pointers::write("num_tokens", num_tokens, all.len()) }
     })
@@ -128,6 +126,7 @@ pub unsafe extern "C" fn trail_engine_submit(
         let options = unsafe { pointers::reference("options", options) }?;
         // SAFETY: as the header asks for.
         let (new, stops) = unsafe { options.read() }?;
+        pointers::check("request", request)?;
         let answer = engine.model.submit(new, stops, Default::default());
         let answer = answer.map_err(|why| Failure::submission(&why))?;
         // SAFETY: as the header asks for.

@@ -84,9 +84,7 @@ impl TrailEvent {
             Some(Event::Prediction { generated, remaining }) => {
                 TrailEvent { kind: TrailEventKind::Prediction, generated, remaining, ..none }
             }
-            Some(Event::Preempted { .. }) => {
-                TrailEvent { kind: TrailEventKind::Preempted, ..none }
-            }
+            Some(Event::Preempted { .. }) => TrailEvent { kind: TrailEventKind::Preempted, ..none },
             Some(Event::Finished { reason }) => {
                 TrailEvent { kind: TrailEventKind::Finished, reason: reason.into(), ..none }
             }

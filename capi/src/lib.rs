@@ -26,6 +26,8 @@ pub use engine::TrailEngine;
 pub use event::{TrailEvent, TrailEventKind, TrailFinishReason};
 pub use probe::TrailProbe;
 pub use request::{TrailRequest, TrailRequestOptions};
-pub use scheduler::{TrailNewRequest, TrailPlan, TrailPlanRow, TrailScheduler, TrailSchedulerOptions};
+pub use scheduler::{
+    TrailNewRequest, TrailPlan, TrailPlanRow, TrailScheduler, TrailSchedulerOptions,
+};
 pub use status::TrailStatus;
 pub use tracker::{TrailEstimate, TrailTracker};

@@ -7,7 +7,8 @@ use std::ffi::{CStr, c_char};
 
 use crate::status::Failure;
 
-fn check<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
+/// Refuses a pointer that is to no value: before a call changes what it would write there.
+pub(crate) fn check<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
     match pointer {
         null if null.is_null() => Err(Failure::argument(format!("{name} is NULL"))),
         given if !given.is_aligned() => Err(Failure::argument(format!("{name} is not aligned"))),
@@ -54,22 +55,20 @@ pub(crate) unsafe fn slice<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// Room for `count` values at `pointer`, which may be null where there is none.
-pub(crate) unsafe fn room<'a, T>(
+/// Writes `values` to `pointer`, which may be null where there are none.
+pub(crate) unsafe fn write_all<T: Copy>(
     name: &str,
     pointer: *mut T,
-    count: usize,
-) -> Result<&'a mut [T], Failure> {
-    if count == 0 {
-        return Ok(&mut []);
+    values: &[T],
+) -> Result<(), Failure> {
+    if values.is_empty() {
+        return Ok(());
     }
     check(name, pointer)?;
-    if count > isize::MAX as usize / size_of::<T>().max(1) {
-        return Err(Failure::argument(format!("{name} has {count} values: no memory holds them")));
-    }
-    // SAFETY: not null, aligned, to `count` values that nothing else uses by the caller's promise,
-    // and not too long.
-    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
+    // SAFETY: not null, aligned, and to room for these values, apart from them, by the caller's
+    // promise.
+    unsafe { pointer.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+    Ok(())
 }
 
 /// A text that ends in a zero byte.
@@ -118,12 +117,17 @@ mod tests {
         // SAFETY: what is not null and aligned is an array of this function.
         unsafe {
             let why = |failure: Failure| failure.message;
-            assert_eq!(reference::<u64>("a", std::ptr::null()).map_err(why), Err("a is NULL".into()));
+            assert_eq!(
+                reference::<u64>("a", std::ptr::null()).map_err(why),
+                Err("a is NULL".into())
+            );
             assert_eq!(reference("b", odd).map_err(why), Err("b is not aligned".into()));
             assert_eq!(slice::<u64>("c", std::ptr::null(), 0).map_err(why), Ok(&[][..]));
             assert!(slice("d", bytes.as_ptr(), usize::MAX).map_err(why).is_err());
             assert_eq!(slice("e", bytes.as_ptr(), 2).map_err(why), Ok(&bytes[..]));
-            assert!(text("f", c"\xff".as_ptr()).map_err(why).is_err_and(|why| why.contains("UTF-8")));
+            assert!(
+                text("f", c"\xff".as_ptr()).map_err(why).is_err_and(|why| why.contains("UTF-8"))
+            );
             close::<u64>(std::ptr::null_mut());
         }
     }

@@ -78,27 +78,26 @@ pub unsafe extern "C" fn trail_probe_predict(
         let rows = if has_age { num_rows } else { 0 };
         // SAFETY: as the header asks for.
         let generated = unsafe { pointers::slice("generated", generated, rows) }?;
+        let expected = predict(probe, activations, generated, num_rows);
         // SAFETY: as the header asks for.
-        let remaining = unsafe { pointers::room("remaining", remaining, num_rows) }?;
-        predict(probe, activations, generated, remaining);
-        Ok(())
+        unsafe { pointers::write_all("remaining", remaining, &expected) }
     })
 }
 
-fn predict(probe: &Probe, activations: &[f32], generated: &[u32], remaining: &mut [f32]) {
-    let (head, d) = (&probe.head, probe.head.d());
-    let partials = Partials::new(head, remaining.len().min(PASS_ROWS));
-    let mut p = vec![0.0; remaining.len().min(PASS_ROWS) * head.bins()];
-    let passes = activations.chunks(PASS_ROWS * d).zip(remaining.chunks_mut(PASS_ROWS));
-    for (pass, (activations, remaining)) in passes.enumerate() {
+fn predict(probe: &Probe, activations: &[f32], generated: &[u32], rows: usize) -> Vec<f32> {
+    let (head, bins) = (&probe.head, probe.head.bins());
+    let partials = Partials::new(head, rows.clamp(1, PASS_ROWS));
+    let mut p = vec![0.0; rows.min(PASS_ROWS) * bins];
+    let mut expected = Vec::with_capacity(rows);
+    for (pass, activations) in activations.chunks(PASS_ROWS * head.d()).enumerate() {
         let beside = |row: usize| Beside {
             generated: generated.get(pass * PASS_ROWS + row).copied().unwrap_or(1),
             prompt: None,
         };
-        let p = &mut p[..remaining.len() * head.bins()];
-        head.forward(Rows { activations, beside: &beside }, remaining.len(), &partials, p);
-        for (to, p) in remaining.iter_mut().zip(p.chunks_exact(head.bins())) {
-            *to = probe.bins.expected(p);
-        }
+        let rows = activations.len() / head.d();
+        let p = &mut p[..rows * bins];
+        head.forward(Rows { activations, beside: &beside }, rows, &partials, p);
+        expected.extend(p.chunks_exact(bins).map(|p| probe.bins.expected(p)));
     }
+    expected
 }

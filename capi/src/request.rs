@@ -193,15 +193,14 @@ pub unsafe extern "C" fn trail_request_poll(
     guard(|| {
         // SAFETY: as the header asks for.
         let request = unsafe { pointers::reference("request", request) }?;
-        // SAFETY: as the header asks for.
-        let to = unsafe { pointers::exclusive("event", event) }?;
+        pointers::check("event", event)?;
         let mut state = request.state.lock().unwrap_or_else(PoisonError::into_inner);
         let next = state.answer.next(Duration::from_millis(timeout_ms.into()));
-        let (event, text) = next.map_or((None, String::new()), |(event, text)| (Some(event), text));
+        let (next, text) = next.map_or((None, String::new()), |(event, text)| (Some(event), text));
         state.text = text.into_bytes();
         state.text.push(0);
-        *to = TrailEvent::new(event, &state.text);
-        Ok(())
+        // SAFETY: as the header asks for.
+        unsafe { pointers::write("event", event, TrailEvent::new(next, &state.text)) }
     })
 }
 

@@ -221,8 +221,7 @@ pub unsafe extern "C" fn trail_scheduler_submit(
         let scheduler = unsafe { pointers::exclusive("scheduler", scheduler) }?;
         // SAFETY: as the header asks for.
         let request = unsafe { pointers::reference("request", request) }?;
-        // SAFETY: as the header asks for.
-        let number = unsafe { pointers::exclusive("number", number) }?;
+        pointers::check("number", number)?;
         check_size(request.size, size_of::<TrailNewRequest>())?;
         let submitted = scheduler.scheduler.submit(NewRequest {
             prompt_tokens: request.prompt_tokens,
@@ -233,8 +232,8 @@ pub unsafe extern "C" fn trail_scheduler_submit(
             initial_prediction: Some(request.predicted_length).filter(|&length| length >= 0.0),
             ..NewRequest::default()
         });
-        *number = submitted.map_err(Failure::argument)?;
-        Ok(())
+        // SAFETY: as the header asks for.
+        unsafe { pointers::write("number", number, submitted.map_err(Failure::argument)?) }
     })
 }
 
@@ -262,8 +261,7 @@ pub unsafe extern "C" fn trail_scheduler_plan(
     guard(|| {
         // SAFETY: as the header asks for.
         let scheduler = unsafe { pointers::exclusive("scheduler", scheduler) }?;
-        // SAFETY: as the header asks for; it may hold any bytes before.
-        unsafe { pointers::room("plan", plan.cast::<std::mem::MaybeUninit<TrailPlan>>(), 1) }?;
+        pointers::check("plan", plan)?;
         scheduler.scheduler.plan(now_s).map_err(Failure::argument)?;
         // SAFETY: as the header asks for.
         unsafe { pointers::write("plan", plan, scheduler.copy_plan()) }
@@ -319,6 +317,7 @@ pub unsafe extern "C" fn trail_scheduler_blocks(
     guard(|| {
         // SAFETY: as the header asks for.
         let scheduler = &unsafe { pointers::reference("scheduler", scheduler) }?.scheduler;
+        pointers::check("blocks", blocks)?;
         let list = scheduler.blocks(request).map_err(Failure::argument)?;
         // SAFETY: as the header asks for.
         unsafe { pointers::write("num_blocks", num_blocks, list.len()) }?;

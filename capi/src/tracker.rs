@@ -124,8 +124,7 @@ impl TrailTracker {
         let beside = |_: usize| Beside { generated, prompt: None };
         let of = Rows { activations, beside: &beside };
         self.probe.head.forward(of, 1, &self.partials, &mut self.probabilities);
-        let estimate =
-            self.tracker.observe(place, generation, generated, &self.probabilities);
+        let estimate = self.tracker.observe(place, generation, generated, &self.probabilities);
         let estimate = estimate.ok_or_else(|| Failure::argument("an answer that has ended"))?;
         let [p10, p50, p90] = estimate.quantiles;
         Ok(TrailEstimate { remaining: estimate.remaining, p10, p50, p90 })

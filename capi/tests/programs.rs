@@ -4,6 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use trail_cli::OpenModel;
+use trail_runtime::engine::Request;
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
 
@@ -22,7 +26,8 @@ fn libraries() -> PathBuf {
 /// Output of a command that must succeed.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|why| panic!("{command:?}: {why}"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}\n{out}{err}");
     // Warnings of the engine's start are no errors of the sanitizer's.
     assert!(!err.contains("Sanitizer"), "{err}");
@@ -53,12 +58,32 @@ fn demo() -> PathBuf {
     root().join("../assets/demo")
 }
 
+/// The greedy answer of the engine, without C.
+fn answer(prompt: &str) -> String {
+    let demo = demo().to_str().expect("UTF-8").to_owned();
+    let model = OpenModel::open(&["--model".into(), demo]).expect("the bundled model");
+    let tokens = model.setup().user_prompt(prompt).expect("a template");
+    let mut request = Request::new(tokens, 200);
+    request.sampling.temperature = 0.0;
+    let answer = model.submit(request, Vec::new(), Default::default());
+    let mut answer = answer.expect("room");
+    let pieces = std::iter::from_fn(|| answer.next(Duration::from_secs(60)));
+    pieces.map(|(_, piece)| piece).collect()
+}
+
 #[test]
 fn c_answers_a_prompt() {
-    let output = example("generate.c", "cc", "-std=c99", &[demo()]);
-    assert!(output.contains("\n") && output.contains("reason 1;"), "{output}");
-    let predicted = output.rsplit_once("; ").expect("a prediction").1;
-    assert!(!predicted.starts_with("-1 ") && !predicted.contains("again 0 times"), "{output}");
+    for (prompt, reason) in [("Count from 3 to 9.", 1), ("Tell me a story about a cat.", 2)] {
+        let output = example("generate.c", "cc", "-std=c99", &[demo(), prompt.into()]);
+        let (text, rest) = output
+            .rsplit_once("\n")
+            .and_then(|(text, _)| text.rsplit_once('\n'))
+            .expect("the line after the answer");
+        assert_eq!(text, answer(prompt));
+        assert!(rest.contains(&format!("reason {reason};")), "{rest}");
+        let predicted = rest.rsplit_once("; ").expect("a prediction").1;
+        assert!(!predicted.starts_with('-') && !predicted.contains("again 0 times"), "{rest}");
+    }
 }
 
 #[test]

@@ -77,9 +77,11 @@ impl OpenModel {
         let has_stops = !stops.is_empty();
         let stops = StopMatcher::new(stops).map_err(Error::usage)?;
         let text = match &self.tokenizer {
-            None if has_stops => return Err(Error::usage(
-                "the model has no tokenizer, which stop strings need: give stop tokens by their ids",
-            )),
+            None if has_stops => {
+                return Err(Error::usage(
+                    "the model has no tokenizer, which stop strings need: give stop tokens by their ids",
+                ));
+            }
             None => None,
             Some(tokenizer) => {
                 let eos = &self.engine.model().config.eos_tokens;

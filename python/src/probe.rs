@@ -56,7 +56,7 @@ impl Probe {
         }
         let (bins, tokens) = (head.bins(), prompt.map_or(1, |(_, tokens)| *tokens));
         Ok(py.detach(|| {
-            let partials = Partials::new(head, rows.min(PASS_ROWS));
+            let partials = Partials::new(head, rows.clamp(1, PASS_ROWS));
             let mut sums = head.prompt_sums();
             if let Some(mean) = mean {
                 head.read_prompt(mean, tokens, &partials, &mut sums);

@@ -87,6 +87,7 @@ def test_the_engine_ranks_by_a_trained_probe(tmp_path: Path) -> None:
 def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
     rows, remaining, numbers = answers()
     probe = Probe.train(rows, remaining, hidden=16, epochs=1)
+    assert probe.predict(rows[:0]).shape == (0,)
     for wrong, says in (
         (rows.astype(np.float64), "float64"),
         (rows[0], r"shape \(24,\)"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
-
 import pytest
 from trail_rt import RequestError, Scheduler
 
@@ -94,29 +91,3 @@ def test_wrong_calls_are_refused() -> None:
         Scheduler(tail_bound=-1)
     with pytest.raises(OverflowError):
         scheduler.submit(-1, 10)
-
-
-def resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize() / 2**20
-
-
-def test_200_000_requests_leave_no_memory_behind() -> None:
-    scheduler = Scheduler("trail", max_running=64, max_requests=256, num_blocks=4096)
-    live: dict[int, int] = {}
-    sizes = []
-    for number in range(200_000):
-        request = scheduler.submit(16, 64, arrival=number * 1e-3, predicted_length=2.0)
-        live[request] = 0
-        if len(live) == 128:
-            plan = scheduler.plan(number * 1e-3)
-            scheduler.advance()
-            for row in plan.rows:
-                live[row.request] += 1
-                scheduler.predict(row.request, 1.0)
-                if live[row.request] == 1:
-                    scheduler.finish(row.request)
-                    del live[row.request]
-        if number % 20_000 == 19_999:
-            sizes.append(resident_mib())
-    assert max(sizes[1:]) - sizes[1] < 2.0, sizes

@@ -39,7 +39,10 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Misuse::NoRequest(request) => {
-                write!(f, "there is no request {request}: it has finished, or is another scheduler's")
+                write!(
+                    f,
+                    "there is no request {request}: it has finished, or is another scheduler's"
+                )
             }
             Misuse::NotAdvanced => f.write_str("the last plan was not computed: advance first"),
             Misuse::NotPlanned => f.write_str("there is no plan to advance by: plan first"),
