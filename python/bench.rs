@@ -41,7 +41,8 @@ fn scheduler() -> Result<(), Box<dyn Error>> {
         ..NewRequest::default()
     };
     let begin = Instant::now();
-    let requests: Vec<u64> = (0..RUNNING).map(|_| scheduler.submit(new)).collect::<Result<_, _>>()?;
+    let requests: Vec<u64> =
+        (0..RUNNING).map(|_| scheduler.submit(new)).collect::<Result<_, _>>()?;
     let submit = us(begin.elapsed(), RUNNING);
     let mut times = [Duration::ZERO; 3];
     for step in 0..STEPS {

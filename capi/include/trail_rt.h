@@ -4,8 +4,8 @@
  *
  * Pointers: one that is not NULL is to as many values as its description says, aligned, and
  * nothing changes them during the call. A text ends in a zero byte and is UTF-8. Handles are
- * opaque; each is closed once, by its own function, when no other call uses it. Those that are
- * not said to be for one thread may be used by several at once.
+ * opaque; each is closed once, by its own function, when no other call uses it. Several threads
+ * may use a handle at once, unless its description says one.
  *
  * Errors: what returns a TrailStatus writes its results on TRAIL_STATUS_OK alone;
  * trail_last_error() has the reason otherwise. No call ends the process or throws. */
@@ -169,7 +169,7 @@ typedef struct TrailRequestOptions {
    */
   const uint32_t *prompt;
   /*
-   Number of them, at least 1.
+   Number of tokens of the prompt, at least 1.
    */
   size_t num_prompt;
   /*
@@ -221,7 +221,7 @@ typedef struct TrailRequestOptions {
    */
   const char *const *stops;
   /*
-   Number of them.
+   Number of these texts.
    */
   size_t num_stops;
   /*
@@ -229,7 +229,7 @@ typedef struct TrailRequestOptions {
    */
   const uint32_t *stop_tokens;
   /*
-   Number of them.
+   Number of these tokens.
    */
   size_t num_stop_tokens;
   /*
@@ -316,8 +316,7 @@ typedef struct TrailSchedulerOptions {
 } TrailSchedulerOptions;
 
 /*
- A request to submit. Zeros are defaults but for `predicted_length`, of which a negative number is
- none.
+ A request to submit. `trail_new_request_default` fills it.
  */
 typedef struct TrailNewRequest {
   /*
@@ -385,7 +384,7 @@ typedef struct TrailPlan {
    */
   const struct TrailPlanRow *rows;
   /*
-   Number of them.
+   Number of rows.
    */
   size_t num_rows;
   /*
@@ -393,7 +392,7 @@ typedef struct TrailPlan {
    */
   const uint64_t *preempted;
   /*
-   Number of them.
+   Number of these requests.
    */
   size_t num_preempted;
   /*
@@ -401,13 +400,13 @@ typedef struct TrailPlan {
    */
   const uint64_t *evicted;
   /*
-   Number of them.
+   Number of these requests.
    */
   size_t num_evicted;
 } TrailPlan;
 
 /*
- What is expected of an answer, tokens still to come.
+ Expectation of the rest of an answer, tokens.
  */
 typedef struct TrailEstimate {
   /*
@@ -445,7 +444,7 @@ const char *trail_version(void);
 
 /*
  Loads a model and starts its engine. `options` are those of `trail-rt serve` on model,
- predictions, scheduling and device, each text by itself: `"--model"`, `"PATH"`, `"--threads"`,
+ predictions, scheduling and device, a text each: `"--model"`, `"PATH"`, `"--threads"`,
  `"4"`. The engine is closed by `trail_engine_close`.
  */
 enum TrailStatus trail_engine_open(const char *const *options,

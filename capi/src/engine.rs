@@ -30,7 +30,7 @@ pub struct TrailEngineInfo {
 }
 
 /// Loads a model and starts its engine. `options` are those of `trail-rt serve` on model,
-/// predictions, scheduling and device, each text by itself: `"--model"`, `"PATH"`, `"--threads"`,
+/// predictions, scheduling and device, a text each: `"--model"`, `"PATH"`, `"--threads"`,
 /// `"4"`. The engine is closed by `trail_engine_close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trail_engine_open(

@@ -2,8 +2,8 @@
 //! sources.
 //!
 //! Handles are opaque. A function that can fail returns a [`TrailStatus`], and
-//! [`trail_last_error`](status::trail_last_error) its reason; a panic is one of them, and crosses
-//! no frame of C. What a function writes is written on success alone.
+//! [`trail_last_error`](status::trail_last_error) its reason; a panic is a failure too, and crosses
+//! no frame of C. Results are written on success alone.
 //!
 //! ## Files
 //!

@@ -1,4 +1,4 @@
-//! What C gives: pointers, checked for null and alignment, as references.
+//! Pointers of C, checked for null and alignment, as references.
 //!
 //! Each function's caller passes on the promise of the header: a pointer that is not null is to
 //! that many values of that type, which nothing changes during the call.

@@ -23,7 +23,7 @@ pub struct TrailRequestOptions {
     pub size: usize,
     /// Token ids of the prompt.
     pub prompt: *const u32,
-    /// Number of them, at least 1.
+    /// Number of tokens of the prompt, at least 1.
     pub num_prompt: usize,
     /// Most tokens of the answer.
     pub max_tokens: u32,
@@ -49,11 +49,11 @@ pub struct TrailRequestOptions {
     pub ignore_eos: bool,
     /// Texts that end the answer, and are no part of it.
     pub stops: *const *const c_char,
-    /// Number of them.
+    /// Number of these texts.
     pub num_stops: usize,
     /// Token ids that end the answer.
     pub stop_tokens: *const u32,
-    /// Number of them.
+    /// Number of these tokens.
     pub num_stop_tokens: usize,
     /// Called after each event; NULL for none.
     pub notify: TrailNotify,
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn trail_request_options_default(
     guard(|| unsafe { pointers::write("options", options, TrailRequestOptions::default()) })
 }
 
-/// What has come of an answer.
+/// An answer so far.
 struct State {
     answer: Answer,
     /// The text of the last event, with a zero byte at its end.

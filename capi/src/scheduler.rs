@@ -29,8 +29,7 @@ pub struct TrailSchedulerOptions {
     pub watermark: f32,
 }
 
-/// A request to submit. Zeros are defaults but for `predicted_length`, of which a negative number is
-/// none.
+/// A request to submit. `trail_new_request_default` fills it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TrailNewRequest {
@@ -72,15 +71,15 @@ pub struct TrailPlan {
     pub step: u64,
     /// The rows, best rank first.
     pub rows: *const TrailPlanRow,
-    /// Number of them.
+    /// Number of rows.
     pub num_rows: usize,
     /// Requests that were in the last plan and are not in this one.
     pub preempted: *const u64,
-    /// Number of them.
+    /// Number of these requests.
     pub num_preempted: usize,
     /// Requests that have lost their blocks: their next row begins at 0.
     pub evicted: *const u64,
-    /// Number of them.
+    /// Number of these requests.
     pub num_evicted: usize,
 }
 

@@ -8,7 +8,7 @@ use crate::pointers;
 use crate::probe::TrailProbe;
 use crate::status::{Failure, TrailStatus, guard};
 
-/// What is expected of an answer, tokens still to come.
+/// Expectation of the rest of an answer, tokens.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrailEstimate {

@@ -110,9 +110,7 @@ impl State {
         queue.requests.clone_from(requests);
         let forecasts = self.forecaster.estimate(queue);
         let rows = queue.requests.iter().zip(forecasts);
-        self.rows = rows
-            .map(|(&request, of)| (of.id, Row { request, last: of.last }))
-            .collect();
+        self.rows = rows.map(|(&request, of)| (of.id, Row { request, last: of.last })).collect();
         self.arrivals = self.forecaster.arrivals(&self.queue);
     }
 
@@ -167,7 +165,7 @@ impl Watched {
         state.forecaster.ended(self.id, at_s, is_whole.then_some(answer));
     }
 
-    /// What is expected of the rest when there are `tokens`.
+    /// Expectation of the rest when there are `tokens`.
     pub(crate) fn progress(&self, tokens: u32) -> Progress {
         let mut state = self.all.lock();
         self.all.look(&mut state);

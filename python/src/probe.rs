@@ -25,7 +25,7 @@ pub(crate) struct Probe {
     mae: Option<f64>,
 }
 
-/// What a head reads beside the activations: the mean over the prompt's, and the prompt's length.
+/// Inputs beside the activations: the mean over the prompt's, and the prompt's length.
 type PromptMean<'py> = (PyReadonlyArray1<'py, f32>, u32);
 
 impl Probe {

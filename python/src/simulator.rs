@@ -111,8 +111,7 @@ pub(crate) fn simulate<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let jobs = jobs(&columns, max_tokens, refined)?;
-    let (simulation, policy) =
-        simulation(jobs.len(), model, policy, workers, max_gap, options)?;
+    let (simulation, policy) = simulation(jobs.len(), model, policy, workers, max_gap, options)?;
     let mut signal = Ok(());
     let run = py.detach(|| {
         let mut looked = Instant::now();

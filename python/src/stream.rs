@@ -38,7 +38,7 @@ pub(crate) struct Part {
     eta_interval: Option<(f64, f64)>,
 }
 
-/// What has come of an answer.
+/// An answer so far.
 struct State {
     answer: Answer,
     watched: Watched,
@@ -140,9 +140,9 @@ impl Stream {
             FinishReason::Overloaded => {
                 Err(error::engine("the engine is full, and all others rank before: retry later"))
             }
-            FinishReason::Shutdown | FinishReason::Failed | FinishReason::Constraint => Err(
-                error::engine(fault().unwrap_or_else(|| "the engine has stopped".into())),
-            ),
+            FinishReason::Shutdown | FinishReason::Failed | FinishReason::Constraint => {
+                Err(error::engine(fault().unwrap_or_else(|| "the engine has stopped".into())))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use trail_probe::Filter;
 
 use crate::{arrays, error};
 
-/// What is expected of an answer.
+/// Expectation of the rest of an answer, tokens.
 #[pyclass(frozen, get_all, module = "trail_rt._native")]
 pub(crate) struct Estimate {
     remaining: f32,

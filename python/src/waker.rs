@@ -46,7 +46,7 @@ impl Shared {
     }
 }
 
-/// Calls a function with the numbers of the streams that have events, on a thread of its own.
+/// Calls a function with the numbers of the streams that have events, on a dedicated thread.
 #[pyclass(frozen, module = "trail_rt._native")]
 pub(crate) struct Waker {
     pub(crate) shared: Arc<Shared>,

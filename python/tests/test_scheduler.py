@@ -42,7 +42,7 @@ def test_the_shortest_expected_goes_first_and_may_preempt() -> None:
     scheduler.set_policy("trail", min_run_tokens=0)
     assert [row.request for row in scheduler.plan(0.02).rows] == [short]
     scheduler.advance()
-    # What runs stays, and then the first that came goes first.
+    # A running request stays; then the first that came goes first.
     scheduler.set_policy("fcfs")
     scheduler.submit(8, 400, arrival=0.03, predicted_length=1.0)
     scheduler.finish(short)

@@ -1,4 +1,4 @@
-"""Answers, by vLLM's names, with what the engine expects of them."""
+"""Answers, by vLLM's names, with the engine's expectations."""
 
 from __future__ import annotations
 

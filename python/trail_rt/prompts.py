@@ -62,11 +62,11 @@ def open_engine(model: str | Path | None, options: dict[str, Option]) -> Engine:
 
 
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    """The prompts, of which one alone need not be in a list."""
+    """The prompts. One alone need not be in a list."""
     if isinstance(prompts, str) or "prompt_token_ids" in prompts:
         return [cast(Prompt, prompts)]
     if not prompts:
-        raise RequestError("there is no prompt: give a text, token ids, or a list of them")
+        raise RequestError("there is no prompt: give a text, token ids, or a list of prompts")
     first = cast(Sequence[object], prompts)[0]
     return [cast(Prompt, prompts)] if isinstance(first, int) else cast(Sequence[Prompt], prompts)
 
@@ -74,7 +74,7 @@ def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
 def conversations(
     messages: Sequence[ChatMessage] | Sequence[Sequence[ChatMessage]],
 ) -> Sequence[Sequence[ChatMessage]]:
-    """The conversations, of which one alone need not be in a list."""
+    """The conversations. One alone need not be in a list."""
     if not messages:
         raise RequestError("there is no message: give a list of turns")
     if isinstance(messages[0], dict):

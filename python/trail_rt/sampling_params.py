@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 
 class RequestOutputKind(enum.Enum):
-    """What each output of a stream has."""
+    """Content of the outputs of a stream."""
 
     CUMULATIVE = 0
     """The answer so far."""
     DELTA = 1
-    """What is new since the last output."""
+    """The part that is new since the last output."""
     FINAL_ONLY = 2
     """The whole answer, once it is there."""
 

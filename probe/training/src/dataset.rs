@@ -61,9 +61,9 @@ enum Source<'a> {
     Matrix(Matrix<'a>),
 }
 
-/// The examples of some shards, or of a matrix. An input is the outputs of some layers side by side, then those
-/// that [`Inputs`] names: the same of the mean over the prompt and the logarithm of its length; the
-/// class of age as five numbers, one for its class and zeros.
+/// The examples of some shards or of a matrix. An input is the outputs of some layers side by side,
+/// then those that [`Inputs`] names: the same of the mean over the prompt and the logarithm of its
+/// length; the class of age as five numbers, one for its class and zeros.
 #[derive(Clone)]
 pub struct Dataset<'a> {
     source: Source<'a>,

@@ -8,7 +8,7 @@ pub struct Matrix<'a> {
     values: &'a [f32],
     width: usize,
     remaining: &'a [u32],
-    /// The answer of each row; empty if each row is of an answer of its own.
+    /// The answer of each row; empty if no two rows have the same.
     answers: &'a [u32],
 }
 

@@ -76,7 +76,11 @@ pub const BANNED: &[Banned] = &[
     identifier("doing", "operation", &[]),
     identifier("how", "sampling parameters, or the noun that it is", &[]),
     identifier("hows", "sampling parameters", &[]),
-    identifier("mark", "event, trace point or token count", &["tests/emulator/"]),
+    identifier(
+        "mark",
+        "event, trace point or token count",
+        &["tests/emulator/", "python/tests/"],
+    ),
     identifier("marks", "events, trace points or token counts", &[]),
     identifier("most", "max or MAX_", &[]),
     identifier("said", "predicted, output, message", &[]),
