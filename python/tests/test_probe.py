@@ -55,8 +55,9 @@ def test_activations_are_read_where_they_are() -> None:
     by_tensor = Probe.train(tensor, torch.from_numpy(remaining), **options)
     by_array = Probe.train(rows, remaining, **options)
     assert np.array_equal(by_tensor.predict(tensor), by_array.predict(rows))
-    with pytest.raises(RequestError, match="float"):
-        by_tensor.predict(tensor.bfloat16())
+    for wrong in (tensor.bfloat16(), tensor.double(), tensor.clone().requires_grad_()):
+        with pytest.raises(RequestError, match="float32"):
+            by_tensor.predict(wrong)
 
 
 def test_the_bundled_probe_predicts_and_tracks() -> None:

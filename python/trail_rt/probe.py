@@ -29,7 +29,10 @@ def rows(activations: Array) -> npt.NDArray[np.float32]:
     try:
         array = np.asarray(activations)
     except (TypeError, RuntimeError) as why:
-        raise RequestError(f"no array can be made of the activations: {why}") from why
+        raise RequestError(
+            f"no array can be made of the activations ({why}): give float32, by "
+            ".detach().float().cpu() in torch"
+        ) from why
     if array.dtype != np.float32:
         raise RequestError(
             f"the activations are {array.dtype}: give float32, by .float() in torch or "
