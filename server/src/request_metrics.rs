@@ -174,6 +174,11 @@ impl Watch {
         }
     }
 
+    /// Records the number of tokens that the whole answer said it has.
+    pub(crate) fn set_tokens(&mut self, tokens: u64) {
+        self.tokens = tokens;
+    }
+
     /// Records the end of a complete answer.
     pub(crate) fn end(&mut self, reason: &str) {
         self.metrics.latency.observe(self.access.arrival.elapsed().as_secs_f64());
