@@ -93,6 +93,6 @@ impl Api {
 
     /// Requests in the engines.
     pub fn live(&self) -> u32 {
-        self.state.models.all().iter().map(|entry| entry.live()).sum()
+        self.state.live()
     }
 }

@@ -265,6 +265,7 @@ fn find(command: &Command, long: &str, path: &mut Vec<String>, found: &mut Vec<S
 /// Commands that read options of some group.
 const COMMANDS: &[&[&str]] = &[
     &["serve"],
+    &["proxy"],
     &["generate"],
     &["chat"],
     &["demo"],

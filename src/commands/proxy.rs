@@ -11,7 +11,7 @@ use trail_cli::{EngineArgs, Error, LogFile, Output, OutputFile, notice};
 use trail_probe::{Bins, Predictor};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::LogSink;
-use trail_scheduler::limits::{MAX_REQUESTS, MAX_RUNNING};
+use trail_scheduler::limits::MAX_RUNNING;
 use trail_server::proxy::{Example, ProxyOptions, prompt_features};
 use trail_server::{ServerOptions, Signals, Timeouts};
 use trail_training::objective::Objective;
@@ -32,6 +32,8 @@ and objects pass through as they are, and all other paths are passed on at once.
 
   trail-rt proxy --upstream http://127.0.0.1:8080 --slots 4";
 
+/// Most requests, waiting and being answered: the scheduler's tables of a long context each.
+const MAX_REQUESTS: usize = 1 << 14;
 /// Bins of the lengths that a predictor tells apart.
 const BINS: usize = 12;
 /// One answer in so many is kept from the training, to say whether it is of use.
@@ -105,11 +107,17 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
         let file = OutputFile::claim(path, args.force)?;
         Ok::<_, Error>(Box::new(LogFile::create(&file)?) as Box<dyn LogSink>)
     });
+    let max_requests = engine.max_requests();
+    if max_requests > MAX_REQUESTS {
+        return Err(Error::usage(format!(
+            "--max-requests is {max_requests}: the proxy has at most {MAX_REQUESTS}"
+        )));
+    }
     let policy = engine.policy_or(PolicyKind::Sjf(Default::default()));
     let proxy = ProxyOptions {
         upstream: args.upstream.clone(),
         slots: args.slots,
-        max_requests: engine.max_requests().min(MAX_REQUESTS as usize) as u32,
+        max_requests: max_requests as u32,
         policy,
         retry: Duration::from_secs(args.retry_seconds),
         predictor: args.predictor.clone(),

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use axum::body::{Bytes, HttpBody};
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -30,8 +29,6 @@ pub(super) struct Served {
     pub predicted: Predicted,
     /// Most tokens of the answer, if the request says so.
     pub limit: Option<u32>,
-    /// Time at which it had a slot.
-    pub admitted: Instant,
     /// True for an answer that is none: its length says nothing.
     pub is_error: bool,
 }
@@ -57,7 +54,6 @@ impl Served {
 pub(super) struct Answer {
     body: Incoming,
     count: TokenCount,
-    has_begun: bool,
     limit: Limit,
     /// `None` after the end.
     served: Option<Served>,
@@ -66,7 +62,7 @@ pub(super) struct Answer {
 impl Answer {
     /// The answer `body` of a type that `count` counts, until `limit`.
     pub(super) fn new(body: Incoming, count: TokenCount, limit: Limit, served: Served) -> Answer {
-        let mut answer = Answer { body, count, has_begun: false, limit, served: Some(served) };
+        let mut answer = Answer { body, count, limit, served: Some(served) };
         // A body without a byte is polled by nobody.
         answer.end_if_whole();
         answer
@@ -86,13 +82,9 @@ impl Answer {
 
     fn take_in(&mut self, bytes: &Bytes) {
         let events = self.count.add(bytes);
-        let Some(served) = &mut self.served else { return };
-        let times = if self.has_begun { events } else { events.max(1) };
-        for _ in 0..times {
-            let admitted = served.admitted;
-            served.watch.token(|| Some(admitted));
+        if let Some(served) = &mut self.served {
+            (0..events).for_each(|_| served.watch.token(|| None));
         }
-        self.has_begun = true;
     }
 
     /// The end by a limit: an event with the error, where the answer is a stream of events.

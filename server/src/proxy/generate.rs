@@ -91,71 +91,46 @@ impl Proxy {
             // Tens of microseconds.
             false => read()?,
         };
-        let answered = self.in_turn(&state, &access, &head, asked).await;
-        if let Err(error) = &answered {
-            access.fail(reason(error));
-        }
-        answered
+        self.in_turn(state, access, &head, asked).await
     }
 
+    /// Answers a request that is read, when it is its turn.
     async fn in_turn(
-        self: &Arc<Self>,
-        state: &Arc<ServerState>,
-        access: &Arc<Access>,
+        self: Arc<Self>,
+        state: Arc<ServerState>,
+        access: Arc<Access>,
         head: &Parts,
         asked: Asked,
     ) -> Result<Response, ApiError> {
-        let Asked { body, features, prompt_tokens, max_tokens, limits, .. } = asked;
-        let queued = Queued::new(self, body.len())?;
-        let priority = access.priority(asked.priority)?;
-        let predicted = self.lengths.predict(&features, max_tokens);
-        let size =
-            RequestSize { prompt_tokens, max_tokens: max_tokens.unwrap_or_default(), answers: 1 };
-        let submitted =
-            self.slots.submit(prompt_tokens, predicted.tokens, priority, limits.deadline);
-        let mut ticket = submitted.map_err(|refusal| {
-            access.fail("rejected");
-            ApiError::too_many(refusal.to_string())
-        })?;
-        let watch = Watch::new(self.answers.clone(), access.clone(), size, Instant::now());
-        let (arrival, streams) = (access.arrival, asked.streams);
-        let cut = state.lifecycle.reached(Phase::Cut);
+        let queued = Queued::new(&self, asked.body.len())?;
+        let mut served = self.clone().submit(access.clone(), &asked)?;
+        let (limits, arrival) = (asked.limits, access.arrival);
+        let turn = async {
+            tokio::select! {
+                () = served.ticket.admitted() => {}
+                error = limits.until_first(arrival) => return Err(error),
+            }
+            served.watch.start();
+            self.answer(head, &access.id, &asked.body).await
+        };
         let late = async {
-            match streams {
+            match asked.streams {
                 true => limits.until_first(arrival).await,
                 // Its first token is not seen: what can be bounded is the wait for a slot.
                 false => limits.until_last(arrival).await,
             }
         };
-        let turn = async {
-            tokio::select! {
-                () = ticket.admitted() => {}
-                error = limits.until_first(arrival) => return Err(error),
-            }
-            let admitted = Instant::now();
-            Ok((admitted, self.answer(head, &access.id, &body).await?))
-        };
-        let (admitted, answer) = tokio::select! {
+        let answer = tokio::select! {
             biased;
-            answer = turn => answer?,
-            error = late => return Err(error),
-            () = cut => return Err(ApiError::cut()),
+            answer = turn => answer,
+            error = late => Err(error),
+            () = state.lifecycle.reached(Phase::Cut) => Err(ApiError::cut()),
         };
+        // Before the record of the request is dropped, which counts its end.
+        let answer = answer.inspect_err(|error| access.fail(reason(error)))?;
         drop(queued);
         let (head, body) = answer.into_parts();
-        let is_error = !head.status.is_success();
-        let served = Served {
-            proxy: self.clone(),
-            access: access.clone(),
-            ticket,
-            watch,
-            features,
-            predicted,
-            limit: max_tokens,
-            admitted,
-            is_error,
-        };
-        let state = state.clone();
+        served.is_error = !head.status.is_success();
         let limit = Box::pin(async move {
             tokio::select! {
                 error = limits.until_last(arrival) => error,
@@ -164,6 +139,33 @@ impl Proxy {
         });
         let answer = Answer::new(body, count_of(&head.headers), limit, served);
         Ok(passed_on(head.status, &head.headers, Body::new(answer)))
+    }
+
+    /// Takes a request into the queue.
+    fn submit(self: Arc<Self>, access: Arc<Access>, asked: &Asked) -> Result<Served, ApiError> {
+        let Asked { prompt_tokens, max_tokens, limits, .. } = *asked;
+        let priority = access.priority(asked.priority)?;
+        let predicted = self.lengths.predict(&asked.features, max_tokens);
+        let size =
+            RequestSize { prompt_tokens, max_tokens: max_tokens.unwrap_or_default(), answers: 1 };
+        let watch = Watch::new(self.answers.clone(), access.clone(), size, Instant::now());
+        let submitted =
+            self.slots.submit(prompt_tokens, predicted.tokens, priority, limits.deadline);
+        let ticket = submitted.map_err(|refusal| {
+            access.fail("rejected");
+            ApiError::too_many(refusal.to_string())
+        })?;
+        let features = asked.features.clone();
+        Ok(Served {
+            proxy: self,
+            access,
+            ticket,
+            watch,
+            features,
+            predicted,
+            limit: max_tokens,
+            is_error: false,
+        })
     }
 
     /// The answer to a request, which is sent again as long as there is none, for a while.

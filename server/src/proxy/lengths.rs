@@ -241,3 +241,6 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|error| unwritable(path, &error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ use crate::state::{ServerState, Shared};
 use crate::{Host, Routes, routes};
 use lengths::Lengths;
 pub use lengths::{Example, Train};
-use slots::Slots;
+pub(crate) use slots::Slots;
 use upstream::Upstream;
 
 /// Paths whose requests wait for a slot: those that generate, of OpenAI's and Anthropic's APIs, and
@@ -126,6 +126,8 @@ pub fn run(
         let (retry, queued_bytes) = (proxy.retry, AtomicUsize::new(0));
         metrics::register(registry, &slots, &lengths).map_err(failed)?;
         tokio::spawn(slots.clone().keep_time());
+        // A server has one.
+        let _ = state.queue.set(slots.clone());
         let proxy =
             Proxy { upstream, slots, lengths, answers, retry, retries, generated, queued_bytes };
         Ok(Arc::new(proxy).routes())

@@ -3,7 +3,8 @@
 //! A scheduler with as many places as the upstream has slots decides who is next. It knows nothing
 //! of the upstream's steps: a step is made here for each token that a slot takes on average, by the
 //! clock, and whenever a place becomes free or a request arrives at a free one. So backlog, rates
-//! and the bound on waits are in tokens, as in an engine.
+//! and the bound on waits are in tokens, as in an engine; an answer's length is there the time in
+//! its slot over the mean time of a token.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ const TICK: Duration = Duration::from_millis(20);
 const MAX_STEPS: u32 = 4096;
 
 /// The queue before the upstream's slots.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     state: Mutex<State>,
     /// Wakes the clock when a place is taken.
     taken: Notify,
@@ -124,6 +125,7 @@ impl Slots {
         deadline: Option<Duration>,
     ) -> Result<Ticket, Refusal> {
         let mut state = self.state();
+        state.catch_up();
         let now_s = state.now_s();
         let request = NewRequest {
             id: RequestId(state.ids),
@@ -141,7 +143,7 @@ impl Slots {
         let (sender, admitted) = oneshot::channel();
         state.tickets[idx.index()] = Some(Waiter::Waits(sender));
         if state.running < state.slots {
-            state.step(now_s);
+            state.step_now();
             self.taken.notify_one();
         }
         drop(state);
@@ -183,6 +185,11 @@ impl Slots {
         self.state().scheduler.trust_predictions(trusted);
     }
 
+    /// Requests that have a place or wait for one.
+    pub(crate) fn live(&self) -> u32 {
+        self.state().scheduler.live() as u32
+    }
+
     /// Requests that have a place, that wait, and output tokens that are predicted to come.
     pub(super) fn load(&self) -> (u32, usize, f64) {
         let state = self.state();
@@ -192,6 +199,7 @@ impl Slots {
 
     fn end(&self, ticket: &Ticket) {
         let mut state = self.state();
+        state.catch_up();
         let idx = ticket.idx;
         if state.scheduler.generation(idx) != ticket.generation {
             // Its answer was longer than all that is counted.
@@ -201,15 +209,11 @@ impl Slots {
         let frees = matches!(held, Some(Waiter::Holds(_)));
         if let (Some(Waiter::Holds(since)), Some(tokens)) = (held, ticket.tokens) {
             state.measure(since.elapsed().as_secs_f64(), f64::from(tokens.max(1)));
-            let counted = state.scheduler.state(idx).generated;
-            let missing = tokens.min(MAX_ANSWER).saturating_sub(counted);
-            state.scheduler.accept(idx, missing);
         }
         state.scheduler.finish(idx);
         if frees {
             state.running -= 1;
-            let now_s = state.now_s();
-            state.step(now_s);
+            state.step_now();
         }
     }
 }
@@ -246,9 +250,16 @@ impl State {
         self.next_s = now_s;
     }
 
+    /// A step before its time, as a place is free. Later steps make up for it.
+    fn step_now(&mut self) {
+        let now_s = self.now_s();
+        self.step(now_s);
+    }
+
     /// A step at `now_s`: whoever is first takes a free place, and each that has one a token.
     fn step(&mut self, now_s: f64) {
-        self.next_s += self.pace_s();
+        let pace_s = self.pace_s();
+        self.next_s += pace_s;
         self.step += 1;
         let begun = Instant::now();
         let (mut too_long, tickets) = (None, &mut self.tickets);
@@ -267,6 +278,8 @@ impl State {
             }
         }
         self.scheduler.advance();
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        self.scheduler.collected(self.step, ns(now_s), ns(pace_s));
         if let Some(idx) = too_long {
             self.scheduler.finish(idx);
             self.tickets[idx.index()] = None;
@@ -296,3 +309,6 @@ impl Drop for Ticket {
         self.slots.end(self);
     }
 }
+
+#[cfg(test)]
+mod tests;

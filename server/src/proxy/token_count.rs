@@ -39,6 +39,35 @@ struct Said {
     /// llama.cpp's own.
     tokens_predicted: Option<u32>,
     timings: Option<Timings>,
+    /// The answers' texts, for servers that count nothing.
+    #[serde(default)]
+    choices: Vec<Choice>,
+    #[serde(default)]
+    content: Text,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default)]
+    text: Text,
+    message: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    content: Text,
+}
+
+/// A text, of which the length counts; nothing for another value.
+#[derive(Default)]
+struct Text(usize);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Text(value.as_str().map_or(0, str::len)))
+    }
 }
 
 #[derive(Deserialize)]
@@ -58,6 +87,14 @@ impl Said {
         let below = || self.response.as_ref()?.tokens();
         let timed = || self.timings.as_ref()?.predicted_n;
         usage.or_else(below).or(self.tokens_predicted).or_else(timed)
+    }
+
+    /// Tokens of the answers' texts, estimated; `None` without one.
+    fn of_texts(&self) -> Option<u32> {
+        let message = |of: &Choice| of.message.as_ref().map_or(0, |message| message.content.0);
+        let bytes: usize = self.choices.iter().map(|of| of.text.0 + message(of)).sum();
+        let tokens = (bytes + self.content.0).div_ceil(BYTES_PER_TOKEN);
+        (tokens > 0).then(|| u32::try_from(tokens).unwrap_or(u32::MAX))
     }
 }
 
@@ -93,7 +130,7 @@ impl TokenCount {
             TokenCount::Object(object) => {
                 let object = object.as_ref()?;
                 let said: Said = serde_json::from_slice(object).ok()?;
-                said.tokens().or_else(|| Some((object.len() / BYTES_PER_TOKEN).max(1) as u32))
+                said.tokens().or_else(|| said.of_texts())
             }
             TokenCount::Unknown => None,
         }
@@ -184,8 +221,13 @@ mod tests {
     fn an_object_says_its_usage_or_its_text_does() {
         let body = r#"{"choices":[{"text":"a b"}],"usage":{"completion_tokens":5}}"#;
         assert_eq!(count("application/json", body, 3), Some(5));
-        let body = r#"{"choices":[{"text":"a b"}]}"#;
-        assert_eq!(count("application/json", body, 3), Some(body.len() as u32 / 4));
+        for body in [
+            r#"{"choices":[{"text":"abcdefgh"}]}"#,
+            r#"{"choices":[{"message":{"content":"abcdefgh"}}]}"#,
+            r#"{"content":"abcdefgh"}"#,
+        ] {
+            assert_eq!(count("application/json", body, 3), Some(2), "{body}");
+        }
         for body in ["", "{", "[1]"] {
             assert_eq!(count("application/json", body, 1), None, "{body}");
         }

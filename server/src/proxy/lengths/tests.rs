@@ -1,0 +1,69 @@
+//! Tests of what is learned.
+
+use std::time::{Duration, Instant};
+
+use trail_probe::predictor::{Layer, Output};
+
+use super::super::features::VOCAB;
+use super::*;
+
+fn features(text: &str) -> Features {
+    let mut features = Features::default();
+    features.add_text(text);
+    features
+}
+
+fn lengths(
+    train: impl Fn(&[Example]) -> Option<Predictor> + Send + Sync + 'static,
+) -> Arc<Lengths> {
+    Arc::new(Lengths::open(Arc::new(train), None).expect("no file"))
+}
+
+/// A predictor of as many tokens as there were answers.
+fn of_count(examples: &[Example]) -> Option<Predictor> {
+    let layer = Layer::new(&vec![0.0; VOCAB], &[examples.len() as f32]);
+    Some(Predictor::new(Features::kind(), Output::Tokens, vec![layer]))
+}
+
+#[test]
+fn the_mean_is_expected_until_there_are_answers_to_learn_from() {
+    let (lengths, prompt) = (lengths(of_count), features("a prompt"));
+    let none = Predicted { tokens: None, by_prompt: false };
+    assert_eq!(lengths.predict(&prompt, None), none);
+    for at in 0..FEWEST - 1 {
+        assert!(!lengths.learn(&prompt, none, 10 + 20 * (at % 2) as u32).trusted);
+    }
+    let mean = lengths.predict(&prompt, None).tokens.expect("a mean");
+    assert!((19.0..21.0).contains(&mean), "{mean}");
+    assert_eq!(
+        lengths.predict(&prompt, Some(7)),
+        Predicted { tokens: Some(7.0), by_prompt: false }
+    );
+    lengths.learn(&prompt, none, 10);
+    let start = Instant::now();
+    while !lengths.predict(&prompt, None).by_prompt {
+        assert!(start.elapsed() < Duration::from_secs(20), "it is not trained");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(lengths.predict(&prompt, None).tokens, Some(FEWEST as f32));
+    assert!(lengths.standing().trusted);
+}
+
+#[test]
+fn predictions_are_trusted_while_they_order_answers() {
+    let (lengths, prompt) = (lengths(|_| None), features("a prompt"));
+    let mut learn = |sign: f32, count: u32| {
+        let of = |at: u32| {
+            let predicted = 500.0 + sign * (at * 37 % 101) as f32;
+            let predicted = Predicted { tokens: Some(predicted), by_prompt: true };
+            lengths.learn(&prompt, predicted, 1 + at * 37 % 101)
+        };
+        (0..count).map(of).last().expect("an answer")
+    };
+    assert!(!learn(1.0, FEWEST_JUDGED as u32 - 1).trusted, "too few");
+    let standing = learn(1.0, 64);
+    assert!(standing.trusted && standing.tau > 0.9, "{standing:?}");
+    let standing = learn(-1.0, WINDOW as u32);
+    assert!(!standing.trusted && standing.tau < -0.9, "{standing:?}");
+    assert!(learn(1.0, WINDOW as u32).trusted);
+}
