@@ -5,7 +5,8 @@
     python3 proxy.py --prompts PROMPTS.jsonl --requests 100 --rounds 3 --out FILE.json
 
 The proxy has learned lengths before, from requests like those with other prompts, and was started
-again with that --predictor. The first run measures the server's capacity with all requests at once. Each round has its own prompts, arrivals
+again with that --predictor. The first run measures the server's capacity with all requests at once.
+Each round has its own prompts, arrivals
 and seeds of answers, the same for both; which of the two goes first alternates, since a server may
 keep the prompts of the run before. Load and figures are those of `trail-rt bench http`. Prints one
 JSON object: per load and round both runs, and the ratios of their means over the rounds.
@@ -32,7 +33,7 @@ def bench(args, url, prompts, seed, rate):
 
 
 def figures(report):
-    """What is compared of a run."""
+    """Returns the compared figures of a run."""
     run = report["runs"][0]
     return {
         "mean_s": run["latency_s"]["mean"],

@@ -210,7 +210,12 @@ mod tests {
         takes_json_alone: true,
         origins: Origins::NONE,
     };
-    const PUBLIC: HeadRules = HeadRules { is_loopback: false, ..LOOPBACK };
+    const PUBLIC: HeadRules = HeadRules {
+        is_loopback: false,
+        allowed_hosts: Vec::new(),
+        takes_json_alone: true,
+        origins: Origins::NONE,
+    };
 
     #[test]
     fn one_valid_host_is_required() {

@@ -20,7 +20,7 @@ use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::model_entry::{ModelState, ModelUse};
 use crate::model_source::ModelSource;
-use crate::proxy::Slots;
+use crate::proxy::Queue;
 use crate::response_store::ResponseStore;
 use crate::root_path;
 use crate::served_model::Formats;
@@ -34,7 +34,7 @@ pub(crate) struct ServerState {
     /// The models of answers.
     pub models: Models,
     /// The queue of a proxy, which has no models.
-    pub queue: OnceLock<Arc<Slots>>,
+    pub queue: OnceLock<Arc<Queue>>,
     /// The encoder of embeddings.
     pub embedding: Option<Arc<EmbeddingModel>>,
     /// Responses that later requests can go on from.
@@ -118,7 +118,7 @@ impl ServerState {
     /// Requests that are being answered, or wait for that.
     pub(crate) fn live(&self) -> u32 {
         let models: u32 = self.models.all().iter().map(|entry| entry.live()).sum();
-        models + self.queue.get().map_or(0, |slots| slots.live())
+        models + self.queue.get().map_or(0, |queue| queue.live())
     }
 
     /// Returns an error while the server drains, and after an engine failure.

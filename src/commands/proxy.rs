@@ -27,8 +27,8 @@ Order the requests to another OpenAI-compatible server, shortest expected answer
 
 Requests wait in the proxy and are sent to the server when one of its slots is free: as many as it \
 answers at once (llama-server --parallel, vLLM's --max-num-seqs). What an answer will take is \
-learned from the answers that pass through; until there are enough, requests go by arrival. Streams \
-and objects pass through as they are, and all other paths are passed on at once.
+learned from the answers that pass through; until there are enough, requests go by arrival. \
+Streams and objects pass through as they are, and all other paths are passed on at once.
 
   trail-rt proxy --upstream http://127.0.0.1:8080 --slots 4";
 
@@ -49,8 +49,8 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "URL")]
     upstream: String,
     /// Requests that it answers at once: others wait in the proxy
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RUNNING)))]
-    slots: u32,
+    #[arg(long = "slots", value_name = "N", value_parser = places())]
+    places: u32,
     /// Address to listen on; port 0 for any that is free
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: Listen,
@@ -77,6 +77,11 @@ pub struct ProxyArgs {
     /// Replace a FILE that no earlier run wrote
     #[arg(long, requires = "record")]
     force: bool,
+}
+
+/// Parser of a number of places.
+fn places() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MAX_RUNNING))
 }
 
 /// A host and a port.
@@ -116,7 +121,7 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
     let policy = engine.policy_or(PolicyKind::Sjf(Default::default()));
     let proxy = ProxyOptions {
         upstream: args.upstream.clone(),
-        slots: args.slots,
+        places: args.places,
         max_requests: max_requests as u32,
         policy,
         retry: Duration::from_secs(args.retry_seconds),
@@ -130,13 +135,13 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
         verbose: args.verbose,
         ..ServerOptions::default()
     })?;
-    let (upstream, slots) = (&args.upstream, args.slots);
+    let (upstream, places) = (&args.upstream, args.places);
     trail_server::proxy::run(proxy, (&args.listen.host, args.listen.port), options, signals, |at| {
         notice(format_args!("trail-rt orders requests to {upstream} under {policy} on {at}"));
         if json {
             let policy = policy.name();
             let object =
-                json!({ "upstream": upstream, "slots": slots, "policy": policy, "url": at });
+                json!({ "upstream": upstream, "slots": places, "policy": policy, "url": at });
             return Output::stdout().line(&object.to_string());
         }
         Ok(())

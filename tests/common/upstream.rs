@@ -1,6 +1,6 @@
 //! A toy server of OpenAI's API, behind a proxy under test.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ impl Seen {
 }
 
 /// Writes the answer to a request.
-type Answer = dyn Fn(&Seen, &mut TcpStream, &Flags) -> std::io::Result<()> + Send + Sync;
+type Answer = dyn Fn(&Seen, &mut TcpStream, &Flags) -> Result<()> + Send + Sync;
 
 /// Shared with the threads of the connections.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl Flags {
     pub(crate) fn wait(&self) {
         let start = Instant::now();
         while !self.released.load(SeqCst) && !self.stopped.load(SeqCst) {
-            assert!(start.elapsed() < PATIENCE, "nobody releases the answer");
+            assert!(start.elapsed() < PATIENCE, "the answer is not released");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -61,7 +61,7 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// A server that answers by `answer`.
     pub(crate) fn start(
-        answer: impl Fn(&Seen, &mut TcpStream, &Flags) -> std::io::Result<()> + Send + Sync + 'static,
+        answer: impl Fn(&Seen, &mut TcpStream, &Flags) -> Result<()> + Send + Sync + 'static,
     ) -> Upstream {
         Upstream::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), answer)
     }
@@ -69,7 +69,7 @@ impl Upstream {
     /// The same at an address where another one was.
     pub(crate) fn start_at(
         address: SocketAddr,
-        answer: impl Fn(&Seen, &mut TcpStream, &Flags) -> std::io::Result<()> + Send + Sync + 'static,
+        answer: impl Fn(&Seen, &mut TcpStream, &Flags) -> Result<()> + Send + Sync + 'static,
     ) -> Upstream {
         let listener = TcpListener::bind(address).expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -179,16 +179,17 @@ fn receive(reader: &mut impl BufRead) -> Option<Seen> {
 }
 
 /// Writes a whole object.
-pub(crate) fn object(stream: &mut TcpStream, status: &str, body: &str) -> std::io::Result<()> {
+pub(crate) fn object(stream: &mut TcpStream, status: &str, body: &str) -> Result<()> {
     let length = body.len();
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n\
+         {body}"
     )
 }
 
 /// Writes the head of a stream of events.
-pub(crate) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
+pub(crate) fn begin_events(stream: &mut TcpStream) -> Result<()> {
     write!(
         stream,
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -196,6 +197,6 @@ pub(crate) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// Writes a chunk of a stream, an empty one at its end.
-pub(crate) fn chunk(stream: &mut TcpStream, bytes: &str) -> std::io::Result<()> {
+pub(crate) fn chunk(stream: &mut TcpStream, bytes: &str) -> Result<()> {
     write!(stream, "{:x}\r\n{bytes}\r\n", bytes.len())
 }

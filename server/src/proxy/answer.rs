@@ -10,7 +10,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use super::Proxy;
 use super::features::Features;
 use super::lengths::Predicted;
-use super::slots::Ticket;
+use super::queue::Place;
 use super::token_count::TokenCount;
 use crate::access::Access;
 use crate::error::ApiError;
@@ -19,11 +19,11 @@ use crate::request_metrics::Watch;
 /// The end that a time limit or the end of the server sets to an answer.
 pub(super) type Limit = Pin<Box<dyn Future<Output = ApiError> + Send>>;
 
-/// What an answer is of, from its admission to its end.
+/// The request of an answer, from its admission to its end.
 pub(super) struct Served {
     pub proxy: Arc<Proxy>,
     pub access: Arc<Access>,
-    pub ticket: Ticket,
+    pub place: Place,
     pub watch: Watch,
     pub features: Features,
     pub predicted: Predicted,
@@ -40,13 +40,13 @@ impl Served {
             return self.watch.end(if self.is_error { "error" } else { "stop" });
         };
         self.access.add_tokens(tokens.into());
-        self.ticket.set_tokens(tokens);
+        self.place.set_tokens(tokens);
         self.watch.set_tokens(tokens.into());
         let is_cut = self.limit.is_some_and(|limit| tokens >= limit);
         self.watch.end(if is_cut { "length" } else { "stop" });
         self.proxy.generated.inc_by(tokens.into());
         let standing = self.proxy.lengths.learn(&self.features, self.predicted, tokens);
-        self.proxy.slots.trust_predictions(standing.trusted);
+        self.proxy.queue.trust_predictions(standing.trusted);
     }
 }
 
@@ -63,7 +63,7 @@ impl Answer {
     /// The answer `body` of a type that `count` counts, until `limit`.
     pub(super) fn new(body: Incoming, count: TokenCount, limit: Limit, served: Served) -> Answer {
         let mut answer = Answer { body, count, limit, served: Some(served) };
-        // A body without a byte is polled by nobody.
+        // A body without a byte is not polled.
         answer.end_if_whole();
         answer
     }

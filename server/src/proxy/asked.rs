@@ -1,4 +1,4 @@
-//! What a request for an answer asks for, as far as the order of requests depends on it.
+//! The part of a request for an answer that the order of requests depends on.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ struct Own {
 }
 
 impl Asked {
-    /// Reads `body`. What is no JSON object is passed on as it is: its server says why it refuses
-    /// it.
+    /// Reads `body`. One that is no JSON object is passed on as it is: the server says why it
+    /// refuses it.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ impl Drop for Queued<'_> {
 }
 
 impl Proxy {
-    /// Passes on a request that needs no slot.
+    /// Passes on a request that needs no place.
     pub(super) async fn pass(
         &self,
         state: &ServerState,
@@ -107,7 +107,7 @@ impl Proxy {
         let (limits, arrival) = (asked.limits, access.arrival);
         let turn = async {
             tokio::select! {
-                () = served.ticket.admitted() => {}
+                () = served.place.admitted() => {}
                 error = limits.until_first(arrival) => return Err(error),
             }
             served.watch.start();
@@ -116,7 +116,7 @@ impl Proxy {
         let late = async {
             match asked.streams {
                 true => limits.until_first(arrival).await,
-                // Its first token is not seen: what can be bounded is the wait for a slot.
+                // Its first token is not seen: what can be bounded is the wait for a place.
                 false => limits.until_last(arrival).await,
             }
         };
@@ -150,8 +150,8 @@ impl Proxy {
             RequestSize { prompt_tokens, max_tokens: max_tokens.unwrap_or_default(), answers: 1 };
         let watch = Watch::new(self.answers.clone(), access.clone(), size, Instant::now());
         let submitted =
-            self.slots.submit(prompt_tokens, predicted.tokens, priority, limits.deadline);
-        let ticket = submitted.map_err(|refusal| {
+            self.queue.submit(prompt_tokens, predicted.rank_tokens, priority, limits.deadline);
+        let place = submitted.map_err(|refusal| {
             access.fail("rejected");
             ApiError::too_many(refusal.to_string())
         })?;
@@ -159,7 +159,7 @@ impl Proxy {
         Ok(Served {
             proxy: self,
             access,
-            ticket,
+            place,
             watch,
             features,
             predicted,
@@ -185,7 +185,7 @@ impl Proxy {
                     false
                 }
                 Ok(answer) => {
-                    self.slots.set_up(true);
+                    self.queue.set_up(true);
                     return Ok(answer);
                 }
                 Err(NoAnswer { was_sent, .. }) if !is_last && sent < MAX_SENT => {
@@ -194,7 +194,7 @@ impl Proxy {
                 }
                 Err(error) => return Err(ApiError::no_upstream(error)),
             };
-            self.slots.set_up(is_up);
+            self.queue.set_up(is_up);
             self.retries.inc();
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);

@@ -79,8 +79,11 @@ pub(super) struct Standing {
 /// A prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Predicted {
-    /// Output tokens; `None` before the first answer.
+    /// Expected output tokens; `None` before the first answer.
     pub tokens: Option<f32>,
+    /// The length that requests are ranked by: at the place among the last answers that the
+    /// expectation has among their expectations.
+    pub rank_tokens: Option<f32>,
     /// True if it is of a trained predictor, not the mean of all answers.
     pub by_prompt: bool,
 }
@@ -124,8 +127,11 @@ impl Lengths {
         drop(state);
         let by_prompt = predictor.is_some();
         let tokens = predictor.map(|of| of.of_features(&features.inputs()).mean()).or(mean);
+        let rank_tokens = tokens.map(|tokens| self.state().spread(tokens));
         let limit = limit.map_or(f32::MAX, |limit| limit as f32);
-        Predicted { tokens: tokens.map(|tokens| tokens.min(limit).max(1.0)), by_prompt }
+        let limited = |tokens: f32| tokens.min(limit).max(1.0);
+        let (tokens, rank_tokens) = (tokens.map(limited), rank_tokens.map(limited));
+        Predicted { tokens, rank_tokens, by_prompt }
     }
 
     /// Takes in an answer of `tokens` to a prompt with these features, for which `predicted` was
@@ -161,7 +167,7 @@ impl Lengths {
         self.state().standing
     }
 
-    /// Trains on a thread of its own.
+    /// Trains on a separate thread.
     fn train(self: Arc<Self>, examples: Vec<Example>) {
         let lengths = self.clone();
         let train = move || {
@@ -199,6 +205,19 @@ impl Lengths {
 }
 
 impl State {
+    /// The length whose place among the last lengths is that of `expected` among what was expected
+    /// of them. Expectations differ less than lengths do, the less the poorer they are, so that
+    /// hardly any would be below a share of the mean ([`trail_scheduler::policies::Ranking`]).
+    fn spread(&self, expected: f32) -> f32 {
+        if self.judged.len() < FEWEST_JUDGED {
+            return expected;
+        }
+        let below = self.judged.iter().filter(|(of, _)| *of < f64::from(expected)).count();
+        let mut lengths: Vec<f64> = self.judged.iter().map(|(_, tokens)| *tokens).collect();
+        lengths.sort_by(f64::total_cmp);
+        lengths[below.min(lengths.len() - 1)] as f32
+    }
+
     fn judge(&mut self, predicted: f64, tokens: f64) {
         if self.judged.len() == WINDOW {
             self.judged.pop_front();
@@ -222,8 +241,8 @@ fn read(path: &Path) -> Result<Predictor, Error> {
     if predictor.model.as_deref() != Some(FINGERPRINT) || *predictor.features() != Features::kind()
     {
         return Err(Error::usage(format!(
-            "{} is a predictor over a model's tokens, which the proxy does not see: name a file that \
-             an earlier proxy wrote, or a new one",
+            "{} is a predictor over a model's tokens, which the proxy does not see: name a file \
+             that an earlier proxy wrote, or a new one",
             path.display()
         )));
     }

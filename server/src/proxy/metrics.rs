@@ -7,23 +7,23 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, Opts, Registry};
 
 use super::lengths::Lengths;
-use super::slots::Slots;
+use super::queue::Queue;
 
 /// Gauges that are read at each scrape.
 struct Gauges {
-    slots: Arc<Slots>,
+    queue: Arc<Queue>,
     lengths: Arc<Lengths>,
     gauges: [Gauge; 7],
 }
 
 /// Names and help of the gauges.
 const GAUGES: [(&str, &str); 7] = [
-    ("trail_requests_running", "Requests that have a slot."),
-    ("trail_requests_waiting", "Requests that wait for a slot."),
+    ("trail_requests_running", "Requests that have a place."),
+    ("trail_requests_waiting", "Requests that wait for a place."),
     ("trail:predicted_tokens_outstanding", "Predicted output tokens to come."),
     (
         "trail_predictions_trusted",
-        "0 while requests are ranked by arrival: predictions are not there yet, or order them no better.",
+        "0 while requests are ranked by arrival, as predictions are not there or order no better.",
     ),
     ("trail_prediction_window_mae_tokens", "Mean absolute error of the last predictions."),
     (
@@ -52,7 +52,7 @@ pub(super) fn counters(registry: &Registry) -> prometheus::Result<[IntCounter; 2
 /// Registers the gauges.
 pub(super) fn register(
     registry: &Registry,
-    slots: &Arc<Slots>,
+    queue: &Arc<Queue>,
     lengths: &Arc<Lengths>,
 ) -> prometheus::Result<()> {
     let mut gauges = Vec::with_capacity(GAUGES.len());
@@ -60,7 +60,7 @@ pub(super) fn register(
         gauges.push(Gauge::with_opts(Opts::new(name, help))?);
     }
     let gauges = gauges.try_into().expect("one for each name");
-    registry.register(Box::new(Gauges { slots: slots.clone(), lengths: lengths.clone(), gauges }))
+    registry.register(Box::new(Gauges { queue: queue.clone(), lengths: lengths.clone(), gauges }))
 }
 
 impl Collector for Gauges {
@@ -69,7 +69,7 @@ impl Collector for Gauges {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let (running, waiting, outstanding) = self.slots.load();
+        let (running, waiting, outstanding) = self.queue.load();
         let standing = self.lengths.standing();
         let flag = |is: bool| f64::from(u8::from(is));
         let values = [
@@ -79,7 +79,7 @@ impl Collector for Gauges {
             flag(standing.trusted),
             standing.mae,
             standing.tau,
-            flag(self.slots.is_up()),
+            flag(self.queue.is_up()),
         ];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| gauge.set(value));
         self.gauges.iter().flat_map(Collector::collect).collect()

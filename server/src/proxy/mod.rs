@@ -2,7 +2,7 @@
 //! one is next.
 //!
 //! The path of a request: `asked` (what it asks for) -> `lengths` (the answer's expected length) ->
-//! `slots` (the queue) -> `upstream` (sent, and again if there was no answer) -> `answer` (passed
+//! `queue` (the queue) -> `upstream` (sent, and again if there was no answer) -> `answer` (passed
 //! on as it comes, counted by `token_count`) -> back into `lengths`.
 
 mod answer;
@@ -11,7 +11,7 @@ mod features;
 mod generate;
 mod lengths;
 mod metrics;
-mod slots;
+mod queue;
 mod token_count;
 mod upstream;
 
@@ -37,11 +37,11 @@ use crate::state::{ServerState, Shared};
 use crate::{Host, Routes, routes};
 use lengths::Lengths;
 pub use lengths::{Example, Train};
-pub(crate) use slots::Slots;
+pub(crate) use queue::Queue;
 use upstream::Upstream;
 
-/// Paths whose requests wait for a slot: those that generate, of OpenAI's and Anthropic's APIs, and
-/// llama.cpp's, vLLM's and TGI's own.
+/// Paths whose requests wait for a place: those that generate, of OpenAI's and Anthropic's APIs,
+/// and llama.cpp's, vLLM's and TGI's own.
 const WAITING: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -64,7 +64,7 @@ pub struct ProxyOptions {
     /// The server behind it.
     pub upstream: String,
     /// Requests that it answers at once.
-    pub slots: u32,
+    pub places: u32,
     /// Most requests, waiting and being answered.
     pub max_requests: u32,
     /// Order of the requests: one of [`POLICIES`].
@@ -87,7 +87,7 @@ pub fn prompt_features() -> Inputs {
 /// The state of a proxy.
 struct Proxy {
     upstream: Upstream,
-    slots: Arc<Slots>,
+    queue: Arc<Queue>,
     lengths: Arc<Lengths>,
     answers: Arc<RequestMetrics>,
     retry: Duration,
@@ -115,21 +115,21 @@ pub fn run(
     }
     let upstream = Upstream::new(&proxy.upstream)?;
     let lengths = Arc::new(Lengths::open(proxy.train, proxy.predictor)?);
-    let slots = Slots::new(proxy.slots, proxy.max_requests, proxy.policy, proxy.record)
+    let queue = Queue::new(proxy.places, proxy.max_requests, proxy.policy, proxy.record)
         .map_err(|error| Error::usage(error.to_string()))?;
-    slots.trust_predictions(lengths.standing().trusted);
+    queue.trust_predictions(lengths.standing().trusted);
     let begin = |state: &Arc<ServerState>| {
         let failed = |error| Error::failed(format!("cannot set up metrics: {error}"));
         let registry = state.metrics.registry();
         let answers = Arc::new(RequestMetrics::register(registry).map_err(failed)?);
         let [retries, generated] = metrics::counters(registry).map_err(failed)?;
         let (retry, queued_bytes) = (proxy.retry, AtomicUsize::new(0));
-        metrics::register(registry, &slots, &lengths).map_err(failed)?;
-        tokio::spawn(slots.clone().keep_time());
+        metrics::register(registry, &queue, &lengths).map_err(failed)?;
+        tokio::spawn(queue.clone().keep_time());
         // A server has one.
-        let _ = state.queue.set(slots.clone());
+        let _ = state.queue.set(queue.clone());
         let proxy =
-            Proxy { upstream, slots, lengths, answers, retry, retries, generated, queued_bytes };
+            Proxy { upstream, queue, lengths, answers, retry, retries, generated, queued_bytes };
         Ok(Arc::new(proxy).routes())
     };
     crate::serve(Vec::new(), host, options, signals, begin, listening)

@@ -27,15 +27,15 @@ pub(crate) struct Events {
     is_skipping: bool,
     /// Events with data, but for the end.
     chunks: u32,
-    said: Option<u32>,
+    reported: Option<u32>,
 }
 
 /// The counts of an answer in the dialects that there are.
 #[derive(Default, Deserialize)]
-struct Said {
+struct Reported {
     usage: Option<Usage>,
     /// Of the Responses API's last event.
-    response: Option<Box<Said>>,
+    response: Option<Box<Reported>>,
     /// llama.cpp's own.
     tokens_predicted: Option<u32>,
     timings: Option<Timings>,
@@ -59,7 +59,7 @@ struct Message {
     content: Text,
 }
 
-/// A text, of which the length counts; nothing for another value.
+/// The length of a text, bytes; 0 of another value.
 #[derive(Default)]
 struct Text(usize);
 
@@ -81,7 +81,7 @@ struct Timings {
     predicted_n: Option<u32>,
 }
 
-impl Said {
+impl Reported {
     fn tokens(&self) -> Option<u32> {
         let usage = self.usage.as_ref().and_then(|of| of.completion_tokens.or(of.output_tokens));
         let below = || self.response.as_ref()?.tokens();
@@ -123,14 +123,16 @@ impl TokenCount {
         }
     }
 
-    /// The tokens of the whole answer; `None` if it says nothing about them.
+    /// The tokens of the whole answer; `None` if it shows nothing of them.
     pub(crate) fn total(&self) -> Option<u32> {
         match self {
-            TokenCount::Events(events) => events.said.or(Some(events.chunks)).filter(|&of| of > 0),
+            TokenCount::Events(events) => {
+                events.reported.or(Some(events.chunks)).filter(|&of| of > 0)
+            }
             TokenCount::Object(object) => {
                 let object = object.as_ref()?;
-                let said: Said = serde_json::from_slice(object).ok()?;
-                said.tokens().or_else(|| said.of_texts())
+                let reported: Reported = serde_json::from_slice(object).ok()?;
+                reported.tokens().or_else(|| reported.of_texts())
             }
             TokenCount::Unknown => None,
         }
@@ -168,11 +170,13 @@ impl Events {
         }
         let counts = ["\"usage\"", "\"timings\"", "\"tokens_predicted\""];
         let mentions = |name: &str| data.windows(name.len()).any(|of| of == name.as_bytes());
-        let said = match counts.into_iter().any(mentions) {
-            true => serde_json::from_slice::<Said>(data).ok().and_then(|said| said.tokens()),
+        let reported = match counts.into_iter().any(mentions) {
+            true => {
+                serde_json::from_slice::<Reported>(data).ok().and_then(|reported| reported.tokens())
+            }
             false => None,
         };
-        self.said = said.or(self.said);
+        self.reported = reported.or(self.reported);
         self.chunks = self.chunks.saturating_add(1);
     }
 }
@@ -195,15 +199,9 @@ mod tests {
     fn the_usage_of_every_dialect_is_read_however_it_is_cut() {
         let delta = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n";
         for (last, tokens) in [
-            (
-                "data: {\"choices\":[],\"usage\":{\"completion_tokens\":7,\"x\":1}}\n\ndata: [DONE]\n\n",
-                7,
-            ),
+            ("data: {\"usage\":{\"completion_tokens\":7,\"x\":1}}\n\ndata: [DONE]\n\n", 7),
             ("event: message_delta\r\ndata: {\"usage\":{\"output_tokens\":8}}\r\n\r\n", 8),
-            (
-                "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":9}}}\n\n",
-                9,
-            ),
+            ("data: {\"type\":\"a\",\"response\":{\"usage\":{\"output_tokens\":9}}}\n\n", 9),
             ("data: {\"timings\":{\"predicted_n\":10}}\n\n", 10),
             ("data: {\"content\":\"\",\"tokens_predicted\":11}\n\n", 11),
             // Without one, chunks are counted.
@@ -242,7 +240,7 @@ mod tests {
         );
         assert_eq!(count(STREAM, &long, 1 << 16), Some(3));
         assert_eq!(
-            count("application/json", &format!("{:5$}", "{}", 5 = MAX_ANSWER + 1), 1 << 16),
+            count("application/json", &format!("{{}}{}", " ".repeat(MAX_ANSWER)), 1 << 16),
             None
         );
     }

@@ -98,7 +98,7 @@ impl Upstream {
     }
 
     /// Sends a request with this head; `id` is its `x-request-id`. Dropping the future, or the
-    /// answer's body, closes the connection, by which the server learns that nobody waits.
+    /// answer's body, closes the connection, by which the server learns that the client has left.
     pub(super) async fn send(
         &self,
         head: &Parts,

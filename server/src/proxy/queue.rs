@@ -1,10 +1,10 @@
 //! The places of the upstream, and the requests that wait for one.
 //!
-//! A scheduler with as many places as the upstream has slots decides who is next. It knows nothing
-//! of the upstream's steps: a step is made here for each token that a slot takes on average, by the
+//! A scheduler with as many places as the upstream has decides who is next. It knows nothing of the
+//! upstream's steps: a step is made here for each token that a place takes on average, by the
 //! clock, and whenever a place becomes free or a request arrives at a free one. So backlog, rates
 //! and the bound on waits are in tokens, as in an engine; an answer's length is there the time in
-//! its slot over the mean time of a token.
+//! its place over the mean time of a token.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ use trail_scheduler::{
 const MAX_PROMPT: u32 = 1 << 17;
 const MAX_ANSWER: u32 = 1 << 17;
 
-/// KV blocks for each slot. The upstream has its own; these must only be enough that the scheduler
+/// KV blocks for each place. The upstream has its own; these must only be enough that the scheduler
 /// takes none from a running request.
-const BLOCKS_PER_SLOT: u32 = 2048;
+const BLOCKS_PER_PLACE: u32 = 2048;
 
 /// Seconds a token before the first answer, and the bounds of what is measured.
 const FIRST_PACE_S: f64 = 0.03;
@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Most steps that are made up for at once.
 const MAX_STEPS: u32 = 4096;
 
-/// The queue before the upstream's slots.
-pub(crate) struct Slots {
+/// The queue before the upstream's places.
+pub(crate) struct Queue {
     state: Mutex<State>,
     /// Wakes the clock when a place is taken.
     taken: Notify,
@@ -45,9 +45,9 @@ pub(crate) struct Slots {
 
 struct State {
     scheduler: LoggedScheduler,
-    slots: u32,
+    places: u32,
     /// By index of the scheduler.
-    tickets: Vec<Option<Waiter>>,
+    entries: Vec<Option<Entry>>,
     /// Requests that hold a place.
     running: u32,
     ids: u64,
@@ -55,23 +55,23 @@ struct State {
     begin: Instant,
     /// Time of the next step.
     next_s: f64,
-    /// Seconds in a slot, and tokens, of the last answers.
+    /// Seconds in a place, and tokens, of the last answers.
     measured: (f64, f64),
     /// False while the upstream is down: no token comes.
     is_up: bool,
 }
 
 /// A request of the scheduler.
-enum Waiter {
+enum Entry {
     /// To be told that it has a place.
     Waits(oneshot::Sender<()>),
     /// It has one since then.
     Holds(Instant),
 }
 
-/// A request's place in the queue, then a slot; given back when dropped.
-pub(super) struct Ticket {
-    slots: Arc<Slots>,
+/// A request's place in the queue, then a place; given back when dropped.
+pub(super) struct Place {
+    queue: Arc<Queue>,
     idx: RequestIdx,
     generation: u32,
     admitted: Option<oneshot::Receiver<()>>,
@@ -79,19 +79,19 @@ pub(super) struct Ticket {
     tokens: Option<u32>,
 }
 
-impl Slots {
-    /// `slots` places and at most `max_requests` requests, in the order of `policy`.
+impl Queue {
+    /// `places` places and at most `max_requests` requests, in the order of `policy`.
     pub(super) fn new(
-        slots: u32,
+        places: u32,
         max_requests: u32,
         policy: PolicyKind,
         sink: Option<Box<dyn LogSink>>,
-    ) -> Result<Arc<Slots>, ConfigError> {
+    ) -> Result<Arc<Queue>, ConfigError> {
         let config = SchedulerConfig {
-            max_running: slots,
-            max_requests: max_requests.max(slots),
+            max_running: places,
+            max_requests: max_requests.max(places),
             token_budget: u32::MAX,
-            num_blocks: (slots * BLOCKS_PER_SLOT).max(blocks_for(MAX_PROMPT + MAX_ANSWER)),
+            num_blocks: (places * BLOCKS_PER_PLACE).max(blocks_for(MAX_PROMPT + MAX_ANSWER)),
             max_context: MAX_PROMPT + MAX_ANSWER,
             watermark: 0.0,
             ..SchedulerConfig::default()
@@ -99,8 +99,8 @@ impl Slots {
         let header = LogHeader { config, policy, max_gap_s: 0.0 };
         let state = State {
             scheduler: LoggedScheduler::new(&header, sink)?,
-            slots,
-            tickets: (0..config.max_requests).map(|_| None).collect(),
+            places,
+            entries: (0..config.max_requests).map(|_| None).collect(),
             running: 0,
             ids: 0,
             step: 0,
@@ -109,21 +109,21 @@ impl Slots {
             measured: (FIRST_PACE_S, 1.0),
             is_up: true,
         };
-        Ok(Arc::new(Slots { state: Mutex::new(state), taken: Notify::new() }))
+        Ok(Arc::new(Queue { state: Mutex::new(state), taken: Notify::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a request into the queue, at the end of which [`Ticket::admitted`] completes.
+    /// Takes a request into the queue, and completes its [`Place::admitted`] when it has a place.
     pub(super) fn submit(
         self: &Arc<Self>,
         prompt_tokens: usize,
         predicted: Option<f32>,
         priority: i32,
         deadline: Option<Duration>,
-    ) -> Result<Ticket, Refusal> {
+    ) -> Result<Place, Refusal> {
         let mut state = self.state();
         state.catch_up();
         let now_s = state.now_s();
@@ -141,14 +141,14 @@ impl Slots {
         state.ids += 1;
         let generation = state.scheduler.generation(idx);
         let (sender, admitted) = oneshot::channel();
-        state.tickets[idx.index()] = Some(Waiter::Waits(sender));
-        if state.running < state.slots {
+        state.entries[idx.index()] = Some(Entry::Waits(sender));
+        if state.running < state.places {
             state.step_now();
             self.taken.notify_one();
         }
         drop(state);
         let admitted = Some(admitted);
-        Ok(Ticket { slots: self.clone(), idx, generation, admitted, tokens: None })
+        Ok(Place { queue: self.clone(), idx, generation, admitted, tokens: None })
     }
 
     /// Makes the steps that are due. Never completes.
@@ -197,17 +197,17 @@ impl Slots {
         (state.running, waiting, state.scheduler.outstanding().tokens)
     }
 
-    fn end(&self, ticket: &Ticket) {
+    fn end(&self, place: &Place) {
         let mut state = self.state();
         state.catch_up();
-        let idx = ticket.idx;
-        if state.scheduler.generation(idx) != ticket.generation {
+        let idx = place.idx;
+        if state.scheduler.generation(idx) != place.generation {
             // Its answer was longer than all that is counted.
             return;
         }
-        let held = state.tickets[idx.index()].take();
-        let frees = matches!(held, Some(Waiter::Holds(_)));
-        if let (Some(Waiter::Holds(since)), Some(tokens)) = (held, ticket.tokens) {
+        let held = state.entries[idx.index()].take();
+        let frees = matches!(held, Some(Entry::Holds(_)));
+        if let (Some(Entry::Holds(since)), Some(tokens)) = (held, place.tokens) {
             state.measure(since.elapsed().as_secs_f64(), f64::from(tokens.max(1)));
         }
         state.scheduler.finish(idx);
@@ -223,7 +223,7 @@ impl State {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// Seconds that a token takes in a slot, its share of the prompt's time included.
+    /// Seconds that a token takes in a place, its share of the prompt's time included.
     fn pace_s(&self) -> f64 {
         (self.measured.0 / self.measured.1).clamp(*PACE_S.start(), *PACE_S.end())
     }
@@ -256,24 +256,24 @@ impl State {
         self.step(now_s);
     }
 
-    /// A step at `now_s`: whoever is first takes a free place, and each that has one a token.
+    /// A step at `now_s`: the first in the order takes a free place, and each that has one a token.
     fn step(&mut self, now_s: f64) {
         let pace_s = self.pace_s();
         self.next_s += pace_s;
         self.step += 1;
         let begun = Instant::now();
-        let (mut too_long, tickets) = (None, &mut self.tickets);
+        let (mut too_long, entries) = (None, &mut self.entries);
         let plan = self.scheduler.plan(self.step, now_s);
         for row in &plan.rows {
             if row.start + row.len >= MAX_PROMPT + MAX_ANSWER - BLOCK_TOKENS {
                 too_long = Some(row.idx);
             }
-            let ticket = &mut tickets[row.idx.index()];
-            if let Some(Waiter::Waits(_)) = ticket
-                && let Some(Waiter::Waits(waiter)) = ticket.replace(Waiter::Holds(begun))
+            let place = &mut entries[row.idx.index()];
+            if let Some(Entry::Waits(_)) = place
+                && let Some(Entry::Waits(waiter)) = place.replace(Entry::Holds(begun))
             {
                 self.running += 1;
-                // A request that leaves now gives its place back by its ticket.
+                // A request that leaves now gives its place back by its place.
                 let _ = waiter.send(());
             }
         }
@@ -282,17 +282,17 @@ impl State {
         self.scheduler.collected(self.step, ns(now_s), ns(pace_s));
         if let Some(idx) = too_long {
             self.scheduler.finish(idx);
-            self.tickets[idx.index()] = None;
+            self.entries[idx.index()] = None;
             self.running -= 1;
         }
     }
 }
 
-impl Ticket {
-    /// Completes when the request has a slot.
+impl Place {
+    /// Completes when the request has a place.
     pub(super) async fn admitted(&mut self) {
         if let Some(admitted) = &mut self.admitted {
-            // The sender sends before it is dropped: the ticket, which ends the request, is here.
+            // The sender sends before it is dropped: the place, which ends the request, is here.
             let _ = admitted.await;
             self.admitted = None;
         }
@@ -304,9 +304,9 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Place {
     fn drop(&mut self) {
-        self.slots.end(self);
+        self.queue.end(self);
     }
 }
 
