@@ -205,8 +205,8 @@ impl Lengths {
 }
 
 impl State {
-    /// The length whose place among the last lengths is that of `expected` among what was expected
-    /// of them. Expectations differ less than lengths do, the less the poorer they are, so that
+    /// The length whose place among the last lengths is that of `expected` among their
+    /// expectations. These differ less than lengths do, the less the poorer they are, so that
     /// hardly any would be below a share of the mean ([`trail_scheduler::policies::Ranking`]).
     fn spread(&self, expected: f32) -> f32 {
         if self.judged.len() < FEWEST_JUDGED {

@@ -123,7 +123,7 @@ impl TokenCount {
         }
     }
 
-    /// The tokens of the whole answer; `None` if it shows nothing of them.
+    /// The tokens of the whole answer; `None` if it shows none.
     pub(crate) fn total(&self) -> Option<u32> {
         match self {
             TokenCount::Events(events) => {
