@@ -170,3 +170,18 @@ impl Proxy {
         }
     }
 }
+
+/// Reads `bytes` as the body of a request, and as a stream of events, whole and in two pieces, for
+/// the fuzz target. Returns the tokens counted of each stream.
+#[cfg(fuzzing)]
+pub fn check(bytes: &[u8], cut: usize) -> [Option<u32>; 2] {
+    let _ = asked::Asked::read(axum::body::Bytes::copy_from_slice(bytes));
+    let (first, second) = bytes.split_at(cut.min(bytes.len()));
+    [[bytes, &[]], [first, second]].map(|pieces| {
+        let mut count = token_count::TokenCount::of("text/event-stream");
+        pieces.into_iter().for_each(|piece| {
+            count.add(piece);
+        });
+        count.total()
+    })
+}
