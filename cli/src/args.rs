@@ -335,6 +335,11 @@ impl EngineArgs {
         self.threads.unwrap_or_else(trail_platform::available_threads)
     }
 
+    /// Most requests, running and waiting.
+    pub fn max_requests(&self) -> usize {
+        self.max_requests
+    }
+
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))

@@ -11,6 +11,7 @@ use trail_cli::log_record;
 
 use crate::api_keys::ApiKey;
 use crate::error::ApiError;
+use crate::number::Priority;
 
 /// A request's record. The last holder's drop writes the line of the access log: for a stream, that
 /// is after its last token.
@@ -72,6 +73,23 @@ impl Access {
         }
     }
 
+    /// The priority of a request that asks for `asked`, where its key may have that.
+    pub(crate) fn priority(&self, asked: Option<Priority>) -> Result<i32, ApiError> {
+        let least = self.key().and_then(|key| key.least_priority);
+        // A client that asks for none has the nearest to 0 that it may have.
+        let Some(asked) = asked else { return Ok(least.unwrap_or(0).max(0)) };
+        // In range by construction.
+        let priority = i64::from(asked) as i32;
+        match least.filter(|least| priority < *least) {
+            Some(least) => {
+                let message =
+                    format!("requests of this API key have a 'priority' of {least} or more");
+                Err(ApiError::invalid_field("priority", message))
+            }
+            None => Ok(priority),
+        }
+    }
+
     /// Records the status of the response.
     pub(crate) fn responded(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
@@ -79,8 +97,13 @@ impl Access {
 
     /// Counts a generated token.
     pub(crate) fn token(&self) {
-        self.tokens.fetch_add(1, Ordering::Relaxed);
-        self.use_tokens(1);
+        self.add_tokens(1);
+    }
+
+    /// Counts generated tokens.
+    pub(crate) fn add_tokens(&self, tokens: u64) {
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        self.use_tokens(tokens);
     }
 
     /// Counts tokens of a prompt, or of the answer, against the limits of the request's key.

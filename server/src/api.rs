@@ -16,7 +16,7 @@ use crate::model_source::ModelSource;
 use crate::request_head::HeadRules;
 use crate::server_options::ServerOptions;
 use crate::state::ServerState;
-use crate::{router, served_models, thrash_watch};
+use crate::{Routes, served_models, thrash_watch};
 
 /// The endpoints of served models, to nest in an application's own router.
 ///
@@ -64,8 +64,9 @@ impl Api {
         if let Some(idle) = idle_unload {
             tasks.spawn(served_models::unload_idle(state.clone(), idle));
         }
-        let rules = HeadRules { is_loopback: false, allowed_hosts, origins };
-        let router = router(state.clone(), rules, protects_metrics);
+        let rules =
+            HeadRules { is_loopback: false, allowed_hosts, takes_json_alone: true, origins };
+        let router = Routes::of_models().guarded(state.clone(), rules, protects_metrics);
         Ok(Api { state, router, _tasks: tasks })
     }
 
@@ -92,6 +93,6 @@ impl Api {
 
     /// Requests in the engines.
     pub fn live(&self) -> u32 {
-        self.state.models.all().iter().map(|entry| entry.live()).sum()
+        self.state.live()
     }
 }

@@ -38,6 +38,10 @@ const LAST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// A server-sent event without content, which clients skip.
 const COMMENT: &[u8] = b":\n\n";
 
+/// Marks a response whose body is another server's: nothing comes between its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassedOn;
+
 /// The body of a response: keeps its request open until it is sent or dropped.
 struct TrackedBody {
     body: Body,
@@ -50,7 +54,8 @@ impl TrackedBody {
     fn of(response: Response, request: OpenRequest) -> hyper::Response<TrackedBody> {
         request.answer();
         let media_type = response.headers().get(CONTENT_TYPE);
-        let has_events = media_type.is_some_and(|value| value == "text/event-stream");
+        let is_own = response.extensions().get::<PassedOn>().is_none();
+        let has_events = is_own && media_type.is_some_and(|value| value == "text/event-stream");
         response.map(|body| TrackedBody { body, has_events, request })
     }
 }

@@ -248,6 +248,12 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
     }
 
+    /// 502: the server behind the proxy gave no answer.
+    pub(crate) fn no_upstream(why: impl std::fmt::Display) -> Self {
+        let error = ApiError::new(StatusCode::BAD_GATEWAY, "server_error", why.to_string());
+        ApiError { code: Some("upstream_unavailable"), ..error }
+    }
+
     /// 409: somebody cancelled the request by its id.
     pub(crate) fn cancelled() -> Self {
         let error = ApiError::invalid("the request was cancelled by DELETE /v1/requests");

@@ -69,6 +69,7 @@ mod process_limits;
 mod prompt;
 mod prompt_scores;
 mod prompts;
+pub mod proxy;
 mod rate_limit;
 mod reasoning;
 mod reload;
@@ -150,10 +151,29 @@ pub fn run(
     signals: Signals,
     listening: impl FnOnce(&str) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    let idle_unload = options.idle_unload;
+    let begin = |state: &Arc<ServerState>| {
+        tokio::spawn(thrash_watch::run(state.clone()));
+        if let Some(idle) = idle_unload {
+            tokio::spawn(served_models::unload_idle(state.clone(), idle));
+        }
+        Ok(Routes::of_models())
+    };
+    serve(models, host, options, signals, begin, listening)
+}
+
+/// Serves the routes that `begin` returns, with `models`, as [`run`] does.
+fn serve(
+    models: Vec<ModelSource>,
+    host: Host,
+    options: ServerOptions,
+    signals: Signals,
+    begin: impl FnOnce(&Arc<ServerState>) -> Result<Routes, Error>,
+    listening: impl FnOnce(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
     queue_notices()?;
     let origins = Origins::new(&options.cors_origins)?;
     let allowed_hosts = options.allowed_hosts.clone();
-    let idle_unload = options.idle_unload;
     let (protects_metrics, uds) = (options.protect_metrics, options.uds.clone());
     let connections = listener::max_connections(options.max_connections);
     let budget = MemoryBudget::new(connections);
@@ -172,21 +192,23 @@ pub fn run(
         if reload::has_files(&state) {
             tokio::spawn(reload::run(signals.reloads(), state.clone()));
         }
+        let routes = begin(&state)?;
         signals.begin_serving();
         listening(&listener.url(state.tls.is_some()))?;
         tokio::spawn(budget.release_memory());
-        tokio::spawn(thrash_watch::run(state.clone()));
-        if let Some(idle) = idle_unload {
-            tokio::spawn(served_models::unload_idle(state.clone(), idle));
-        }
         if reach == Reach::Network && state.keys.is_none() {
             notice(
                 "warning: every machine that reaches this address can use the server (give it a \
                  key with --api-key)",
             );
         }
-        let rules = HeadRules { is_loopback: reach == Reach::Loopback, allowed_hosts, origins };
-        let router = router(state.clone(), rules, protects_metrics);
+        let rules = HeadRules {
+            is_loopback: reach == Reach::Loopback,
+            allowed_hosts,
+            takes_json_alone: !routes.passes_on,
+            origins,
+        };
+        let router = routes.guarded(state.clone(), rules, protects_metrics);
         tokio::select! {
             never = listener::accept(listener, router, state.clone()) => match never {},
             ended = shutdown::run(signals, state.clone()) => ended,
@@ -194,32 +216,61 @@ pub fn run(
     })
 }
 
-fn router(state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> Router {
-    let group = |guard| {
-        let routes = routes::all().into_iter().filter(|route| route.guard == guard);
-        routes.fold(Router::new(), |router, route| router.route(route.path, route.service))
-    };
-    let (protected, open) = match protects_metrics {
-        true => (group(Guard::Metrics), Router::new()),
-        false => (Router::new(), group(Guard::Metrics)),
-    };
-    let origins = rules.origins.clone();
-    let routes = group(Guard::Key)
-        .fallback(|uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) })
-        .layer(from_fn_with_state(state.clone(), authentication::check))
-        .merge(group(Guard::Open))
-        .layer(from_fn_with_state(state.clone(), refuse_unless_open))
-        .merge(protected.layer(from_fn_with_state(state.clone(), authentication::check)))
-        .merge(group(Guard::Always))
-        .merge(open)
-        .method_not_allowed_fallback(|method: axum::http::Method| async move {
-            ApiError::method_not_allowed(&method)
-        })
-        .layer(from_fn_with_state(Arc::new(rules), request_head::check));
-    origins
-        .apply(routes)
-        .layer(from_fn_with_state(state.clone(), request_log::record))
-        .with_state(state)
+/// The routes of a server, by the checks before them.
+struct Routes {
+    /// [`Guard::Key`], and all paths that are not named.
+    keyed: Router<Arc<ServerState>>,
+    /// [`Guard::Open`].
+    open: Router<Arc<ServerState>>,
+    /// [`Guard::Metrics`].
+    metrics: Router<Arc<ServerState>>,
+    /// [`Guard::Always`].
+    always: Router<Arc<ServerState>>,
+    /// True if bodies are passed on, whatever their type.
+    passes_on: bool,
+}
+
+impl Routes {
+    /// Those of a server of models.
+    fn of_models() -> Routes {
+        let group = |guard| {
+            let routes = routes::all().into_iter().filter(|route| route.guard == guard);
+            routes.fold(Router::new(), |router, route| router.route(route.path, route.service))
+        };
+        let unknown = |uri: axum::http::Uri| async move { ApiError::no_such_path(uri.path()) };
+        Routes {
+            keyed: group(Guard::Key).fallback(unknown),
+            open: group(Guard::Open),
+            metrics: group(Guard::Metrics),
+            always: group(Guard::Always),
+            passes_on: false,
+        }
+    }
+
+    /// The router, with the checks before each route.
+    fn guarded(self, state: Arc<ServerState>, rules: HeadRules, protects_metrics: bool) -> Router {
+        let (protected, open) = match protects_metrics {
+            true => (self.metrics, Router::new()),
+            false => (Router::new(), self.metrics),
+        };
+        let origins = rules.origins.clone();
+        let routes = self
+            .keyed
+            .layer(from_fn_with_state(state.clone(), authentication::check))
+            .merge(self.open)
+            .layer(from_fn_with_state(state.clone(), refuse_unless_open))
+            .merge(protected.layer(from_fn_with_state(state.clone(), authentication::check)))
+            .merge(self.always)
+            .merge(open)
+            .method_not_allowed_fallback(|method: axum::http::Method| async move {
+                ApiError::method_not_allowed(&method)
+            })
+            .layer(from_fn_with_state(Arc::new(rules), request_head::check));
+        origins
+            .apply(routes)
+            .layer(from_fn_with_state(state.clone(), request_log::record))
+            .with_state(state)
+    }
 }
 
 /// Refuses a request while the server drains or after an engine failure. Its body is read all the

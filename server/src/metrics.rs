@@ -95,6 +95,11 @@ impl Metrics {
         Ok(Metrics { registry, responses })
     }
 
+    /// The registry, for metrics of a server without models.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Counts a response.
     pub(crate) fn responded(&self, status: u16) {
         self.responses.with_label_values(&[status.to_string().as_str()]).inc();

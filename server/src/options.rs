@@ -256,26 +256,9 @@ impl Options {
             ignore_eos: self.ignore_eos.unwrap_or(false) && !self.rules.has_grammar(prompts),
             cache_salt: self.cache_salt(access.key().filter(|_| state.salts_by_key))?,
             expected: prompts.expected.clone(),
-            priority: self.priority(access.key())?,
+            priority: access.priority(self.priority)?,
             ..Request::new(prompt.to_vec(), asked.unwrap_or(default as u32))
         })
-    }
-
-    /// The priority, where `key` may have it.
-    fn priority(&self, key: Option<&ApiKey>) -> Result<i32, ApiError> {
-        // In range by construction.
-        let least = key.and_then(|key| key.least_priority);
-        // A client that asks for none has the nearest to 0 that it may have.
-        let Some(priority) = self.priority else { return Ok(least.unwrap_or(0).max(0)) };
-        let priority = i64::from(priority) as i32;
-        match least.filter(|least| priority < *least) {
-            Some(least) => {
-                let message =
-                    format!("requests of this API key have a 'priority' of {least} or more");
-                Err(ApiError::invalid_field("priority", message))
-            }
-            None => Ok(priority),
-        }
     }
 
     /// The hash of `key`, which has one length, and the request's own salt. An empty one of those

@@ -25,6 +25,8 @@ pub(crate) struct HeadRules {
     pub is_loopback: bool,
     /// Names of such a server besides the loopback ones, as a proxy on its machine passes on.
     pub allowed_hosts: Vec<String>,
+    /// True if bodies are JSON; else they are passed on as they come.
+    pub takes_json_alone: bool,
     /// Origins of other sites whose pages may use the server.
     pub origins: Origins,
 }
@@ -57,7 +59,7 @@ impl HeadRules {
             self.check_origin(headers)?;
         }
         match *request.method() {
-            Method::POST => check_body_headers(headers),
+            Method::POST if self.takes_json_alone => check_body_headers(headers),
             _ => Ok(()),
         }
     }
@@ -202,10 +204,18 @@ mod tests {
         }
     }
 
-    const LOOPBACK: HeadRules =
-        HeadRules { is_loopback: true, allowed_hosts: Vec::new(), origins: Origins::NONE };
-    const PUBLIC: HeadRules =
-        HeadRules { is_loopback: false, allowed_hosts: Vec::new(), origins: Origins::NONE };
+    const LOOPBACK: HeadRules = HeadRules {
+        is_loopback: true,
+        allowed_hosts: Vec::new(),
+        takes_json_alone: true,
+        origins: Origins::NONE,
+    };
+    const PUBLIC: HeadRules = HeadRules {
+        is_loopback: false,
+        allowed_hosts: Vec::new(),
+        takes_json_alone: true,
+        origins: Origins::NONE,
+    };
 
     #[test]
     fn one_valid_host_is_required() {

@@ -166,12 +166,23 @@ impl Watch {
         self.tokens += 1;
         match self.last_token.replace(now) {
             None => {
-                (self.started, self.first_token) = (started(), Some(now));
+                self.started = self.started.or_else(started);
+                self.first_token = Some(now);
                 let waited = now - self.access.arrival;
                 self.metrics.first_token.observe(waited.as_secs_f64());
             }
             Some(last) => self.metrics.inter_token.observe((now - last).as_secs_f64()),
         }
+    }
+
+    /// Records that the request has its place, for an answer whose tokens may not be seen.
+    pub(crate) fn start(&mut self) {
+        self.started = Some(Instant::now());
+    }
+
+    /// Records the number of tokens that the whole answer said it has.
+    pub(crate) fn set_tokens(&mut self, tokens: u64) {
+        self.tokens = tokens;
     }
 
     /// Records the end of a complete answer.
@@ -190,6 +201,9 @@ impl Watch {
         let observe = |histogram: &Histogram, from: Instant, to: Instant| {
             histogram.observe(to.saturating_duration_since(from).as_secs_f64());
         };
+        if let Some(started) = self.started {
+            observe(&metrics.queue, self.submitted, started);
+        }
         let (Some(first), Some(last)) = (self.first_token, self.last_token) else { return };
         observe(&metrics.decode, first, last);
         if self.tokens > 1 {
@@ -197,7 +211,6 @@ impl Watch {
             metrics.mean_inter_token.observe(decode / (self.tokens - 1) as f64);
         }
         if let Some(started) = self.started {
-            observe(&metrics.queue, self.submitted, started);
             observe(&metrics.prefill, started, first);
             observe(&metrics.inference, started, last);
         }

@@ -47,7 +47,7 @@ pub(crate) async fn run(signals: Signals, state: Arc<ServerState>) -> Result<(),
     signals.begin_draining();
     state.lifecycle.enter(Phase::Draining);
     if is_asked {
-        let live: u32 = state.models.all().iter().map(|entry| entry.live()).sum();
+        let live = state.live();
         notice(format_args!("trail-rt finishes {live} requests; a second signal ends it at once"));
     }
     let limit = match state.models.fault() {

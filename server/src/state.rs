@@ -1,6 +1,6 @@
 //! State shared by all requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
@@ -20,6 +20,7 @@ use crate::memory_budget::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::model_entry::{ModelState, ModelUse};
 use crate::model_source::ModelSource;
+use crate::proxy::Queue;
 use crate::response_store::ResponseStore;
 use crate::root_path;
 use crate::served_model::Formats;
@@ -32,6 +33,8 @@ use crate::tls::Tls;
 pub(crate) struct ServerState {
     /// The models of answers.
     pub models: Models,
+    /// The queue of a proxy, which has no models.
+    pub queue: OnceLock<Arc<Queue>>,
     /// The encoder of embeddings.
     pub embedding: Option<Arc<EmbeddingModel>>,
     /// Responses that later requests can go on from.
@@ -89,6 +92,7 @@ impl ServerState {
         let updates = options.allow_runtime_lora_updating;
         Ok(ServerState {
             models: Models::new(models, embedding_name, updates, formats)?,
+            queue: OnceLock::new(),
             created: unix_time(),
             embedding: embedding.map(Arc::new),
             responses: ResponseStore::default(),
@@ -109,6 +113,12 @@ impl ServerState {
             log_prompts: options.log_prompts,
             allow_special_tokens: options.allow_special_tokens,
         })
+    }
+
+    /// Requests that are being answered, or wait for that.
+    pub(crate) fn live(&self) -> u32 {
+        let models: u32 = self.models.all().iter().map(|entry| entry.live()).sum();
+        models + self.queue.get().map_or(0, |queue| queue.live())
     }
 
     /// Returns an error while the server drains, and after an engine failure.

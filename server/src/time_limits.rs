@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep_until;
 use trail_simulator::forecast::{ArrivalForecast, Interval};
 
 use crate::error::ApiError;
@@ -23,6 +24,19 @@ impl TimeLimits {
     /// True if there is a limit.
     pub(crate) fn is_any(&self) -> bool {
         self.deadline.is_some() || self.max_wait.is_some()
+    }
+
+    /// Completes when the first token is late, or the last one, of a request that arrived then:
+    /// with the error.
+    pub(crate) async fn until_first(&self, arrival: Instant) -> ApiError {
+        let limits = [(self.max_wait, MAX_WAIT), (self.deadline, DEADLINE)];
+        let given = limits.into_iter().filter_map(|(limit, what)| Some((limit?, what)));
+        until(arrival, given.min_by_key(|(limit, _)| *limit)).await
+    }
+
+    /// Completes when the last token is late.
+    pub(crate) async fn until_last(&self, arrival: Instant) -> ApiError {
+        until(arrival, self.deadline.map(|limit| (limit, DEADLINE))).await
     }
 
     /// Refuses a request that would not meet a limit with 90 %.
@@ -55,5 +69,16 @@ impl TimeLimits {
             return Some(ApiError::given_up(MAX_WAIT));
         }
         self.deadline.filter(|&limit| is_missed(limit, last)).map(|_| ApiError::given_up(DEADLINE))
+    }
+}
+
+/// Completes when the time limit is over; never without one.
+async fn until(arrival: Instant, limit: Option<(Duration, (&str, &str))>) -> ApiError {
+    match limit {
+        Some((limit, what)) => {
+            sleep_until((arrival + limit).into()).await;
+            ApiError::given_up(what)
+        }
+        None => std::future::pending().await,
     }
 }

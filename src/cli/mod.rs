@@ -22,6 +22,7 @@ use crate::commands::inspect::InspectArgs;
 use crate::commands::man_pages::ManPagesArgs;
 use crate::commands::predictor::PredictorArgs;
 use crate::commands::probe::ProbeArgs;
+use crate::commands::proxy::{self, ProxyArgs};
 use crate::commands::pull::{self, PullArgs};
 use crate::commands::replay::ReplayArgs;
 use crate::commands::serve::ServeArgs;
@@ -58,6 +59,9 @@ pub struct Cli {
 pub enum Command {
     /// Serve the OpenAI-compatible HTTP interface (the default)
     Serve(Box<ServeArgs>),
+    /// Order the requests to another OpenAI-compatible server, shortest expected answer first
+    #[command(long_about = proxy::ABOUT)]
+    Proxy(Box<ProxyArgs>),
     /// Answer one prompt on stdout
     Generate(Box<GenerateArgs>),
     /// Talk with the model in the terminal

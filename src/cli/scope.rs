@@ -41,8 +41,14 @@ const SIZES: Group = Group {
     options: &["max_running", "token_budget", "max_gap_ms"],
     experts: &["max_passed_over", "max_blocked", "reserve", "refresh_tokens"],
 };
-const QUEUE: Group =
-    Group { heading: "Scheduling", options: &["max_requests", "full"], experts: &[] };
+const QUEUE: Group = Group { heading: "Scheduling", options: &["max_requests"], experts: &[] };
+const FULL: Group = Group { heading: "Scheduling", options: &["full"], experts: &[] };
+/// The part of [`RANKING`] that is about requests which are not preempted.
+const BOUND: Group = Group {
+    heading: "Scheduling",
+    options: &["tail_bound", "express"],
+    experts: &["prefill_weight"],
+};
 const QUEUE_MEMORY: Group = Group { heading: "Memory", options: &[], experts: &["max_queue_mib"] };
 const KV_BLOCKS: Group =
     Group { heading: "Memory", options: &["kv_blocks", "preemption"], experts: &[] };
@@ -76,6 +82,7 @@ const ALL: &[&Group] = &[
     &RANKING,
     &SIZES,
     &QUEUE,
+    &FULL,
     &QUEUE_MEMORY,
     &KV_BLOCKS,
     &PREFIX_CACHE,
@@ -124,6 +131,7 @@ fn groups(path: &[&str]) -> Vec<&'static Group> {
             vec![&MODEL, &CONTEXT, &SHARE, &RANKING, &SIZES, &KV_BLOCKS, &PREFIX_CACHE]
         }
         ["replay"] | ["bench", "scheduler"] => vec![&POLICY, &SHARE, &RANKING],
+        ["proxy"] => vec![&POLICY, &BOUND, &QUEUE],
         ["advise"] => vec![&SHARE, &RANKING],
         ["theory"] => vec![&SHARE],
         ["inspect"] => vec![&MODEL, &CONTEXT, &PROBE, &KV_DTYPE, &REPACK],
@@ -257,6 +265,7 @@ fn find(command: &Command, long: &str, path: &mut Vec<String>, found: &mut Vec<S
 /// Commands that read options of some group.
 const COMMANDS: &[&[&str]] = &[
     &["serve"],
+    &["proxy"],
     &["generate"],
     &["chat"],
     &["demo"],

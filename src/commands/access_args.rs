@@ -1,9 +1,9 @@
-//! Options of `serve` about the requests that are let in.
+//! Options of `serve` and `proxy` about the requests that are let in.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use trail_cli::{EngineArgs, Error};
+use clap::Args;
+use trail_cli::Error;
 use trail_server::{Secret, ServerOptions};
 
 /// Options about the requests that are let in.
@@ -20,10 +20,6 @@ pub struct AccessArgs {
     /// Ask for a key at /metrics too
     #[arg(long, hide = true)]
     protect_metrics: bool,
-    /// Prefix cache: on, off, or per-key, in which requests of different API keys share nothing
-    /// [default: on]
-    #[arg(long, hide = true, value_name = "MODE")]
-    prefix_cache: Option<PrefixCache>,
     /// Origins whose web pages may use the server, as scheme://host:port, separated by
     /// commas; * for all
     #[arg(long, hide = true, value_name = "ORIGINS", value_delimiter = ',')]
@@ -46,17 +42,6 @@ pub struct AccessArgs {
     allowed_hosts: Vec<String>,
 }
 
-/// Requests that share KV blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PrefixCache {
-    /// All that begin alike.
-    On,
-    /// None.
-    Off,
-    /// Those of one API key.
-    PerKey,
-}
-
 impl AccessArgs {
     /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: AccessArgs) -> AccessArgs {
@@ -64,24 +49,12 @@ impl AccessArgs {
             api_key: self.api_key.or(others.api_key),
             api_keys: self.api_keys.or(others.api_keys),
             protect_metrics: self.protect_metrics || others.protect_metrics,
-            prefix_cache: self.prefix_cache.or(others.prefix_cache),
             cors_origin: or_list(self.cors_origin, others.cors_origin),
             tls_cert: self.tls_cert.or(others.tls_cert),
             tls_key: self.tls_key.or(others.tls_key),
             uds: self.uds.or(others.uds),
             root_path: self.root_path.or(others.root_path),
             allowed_hosts: or_list(self.allowed_hosts, others.allowed_hosts),
-        }
-    }
-
-    /// `engine` with the prefix cache that these options name.
-    pub fn with_prefix_cache(&self, engine: &EngineArgs) -> Result<EngineArgs, Error> {
-        match self.prefix_cache {
-            Some(PrefixCache::Off) => Ok(engine.without_prefix_cache()),
-            Some(_) if !engine.shares_prefixes() => Err(Error::usage(
-                "--no-prefix-cache is --prefix-cache off: leave one of the two options out",
-            )),
-            _ => Ok(engine.clone()),
         }
     }
 
@@ -93,7 +66,6 @@ impl AccessArgs {
             api_key: api_key.map_err(|why| Error::usage(format!("--api-key: {why}")))?,
             api_keys: self.api_keys.clone(),
             protect_metrics: self.protect_metrics,
-            salts_by_key: self.prefix_cache == Some(PrefixCache::PerKey),
             allowed_hosts: self.allowed_hosts.clone(),
             cors_origins: self.cors_origin.clone(),
             tls: self.tls_cert.clone().zip(self.tls_key.clone()),

@@ -15,6 +15,7 @@ mod log_args;
 pub mod man_pages;
 pub mod predictor;
 pub mod probe;
+pub mod proxy;
 pub mod pull;
 pub mod replay;
 mod sampling_args;
@@ -33,6 +34,7 @@ pub fn run(mut cli: Cli) -> Result<(), Error> {
     let Cli { model, engine, json, .. } = &cli;
     match command {
         Command::Serve(args) => serve::run(model, engine, &args, *json),
+        Command::Proxy(args) => proxy::run(engine, &args, *json),
         Command::Generate(args) => generate::run(model, engine, &args, *json),
         Command::Chat(args) => chat::run(model, engine, &args, *json),
         Command::Pull(args) => pull::run(&args, *json),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, notice};
 use trail_platform::printable::printable;
@@ -84,6 +84,10 @@ pub struct ServeArgs {
     allow_special_tokens: bool,
     #[command(flatten)]
     access: AccessArgs,
+    /// Prefix cache: on, off, or per-key, in which requests of different API keys share nothing
+    /// [default: on]
+    #[arg(long, hide = true, value_name = "MODE")]
+    prefix_cache: Option<PrefixCache>,
     /// Write a decision log to FILE: requests, predictions and each decision with its reason, for
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
@@ -93,8 +97,19 @@ pub struct ServeArgs {
     pub(super) force: bool,
 }
 
+/// Requests that share KV blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrefixCache {
+    /// All that begin alike.
+    On,
+    /// None.
+    Off,
+    /// Those of one API key.
+    PerKey,
+}
+
 /// Parser of a number of seconds, up to a year.
-fn seconds(least: u64) -> clap::builder::RangedU64ValueParser {
+pub(super) fn seconds(least: u64) -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(least..=365 * 24 * 3600)
 }
 
@@ -129,6 +144,7 @@ impl ServeArgs {
             log: self.log.or(others.log),
             allow_special_tokens: self.allow_special_tokens || others.allow_special_tokens,
             access: self.access.or(others.access),
+            prefix_cache: self.prefix_cache.or(others.prefix_cache),
             record: self.record.or(others.record),
             force: self.force || others.force,
         }
@@ -146,6 +162,17 @@ impl ServeArgs {
 
     fn host(&self) -> &str {
         self.host.as_deref().unwrap_or("127.0.0.1")
+    }
+
+    /// `engine` with the prefix cache that these options name.
+    fn with_prefix_cache(&self, engine: &EngineArgs) -> Result<EngineArgs, Error> {
+        match self.prefix_cache {
+            Some(PrefixCache::Off) => Ok(engine.without_prefix_cache()),
+            Some(_) if !engine.shares_prefixes() => Err(Error::usage(
+                "--no-prefix-cache is --prefix-cache off: leave one of the two options out",
+            )),
+            _ => Ok(engine.clone()),
+        }
     }
 
     fn timeouts(&self) -> Timeouts {
@@ -170,11 +197,12 @@ pub fn run(
 ) -> Result<(), Error> {
     args.log.settings().set();
     let signals = Signals::install()?;
-    let engine = args.access.with_prefix_cache(engine)?;
+    let engine = args.with_prefix_cache(engine)?;
     let models = args.load_models(model, &engine)?;
     let host = (args.host(), args.port());
     let options = args.access.apply(ServerOptions {
         idle_unload: args.idle_unload.map(Duration::from_secs),
+        salts_by_key: args.prefix_cache == Some(PrefixCache::PerKey),
         allow_runtime_lora_updating: args.allow_runtime_lora_updating,
         timeouts: args.timeouts(),
         max_connections: args.max_connections.map(|connections| connections as usize),

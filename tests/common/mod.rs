@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub(crate) mod scripted;
 mod server;
 pub(crate) mod timeline;
+pub(crate) mod upstream;
 
 pub(crate) use http::{Response, receive, send_with};
 pub(crate) use server::{Server, pieces};

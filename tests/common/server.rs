@@ -29,6 +29,12 @@ impl Server {
         Server::spawn(Command::new(PROGRAM).envs(environment.iter().copied()), options)
     }
 
+    /// Starts a proxy with further `options`.
+    pub(crate) fn proxy(options: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        Server::listening(command.args(["proxy", "--listen", "127.0.0.1:0"]).args(options))
+    }
+
     /// Starts a server under a limit of the shell, such as `-n 64`.
     pub(crate) fn start_under(limit: &str, options: &[&str]) -> Self {
         let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
@@ -36,12 +42,12 @@ impl Server {
     }
 
     fn spawn(command: &mut Command, options: &[&str]) -> Self {
-        let mut child = command
-            .args(["serve", "--port", "0", "--threads", "1"])
-            .args(options)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        Server::listening(command.args(["serve", "--port", "0", "--threads", "1"]).args(options))
+    }
+
+    /// Starts `command` and waits until it listens.
+    fn listening(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
         let _deadline = Deadline::of(child.id());
         let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
         let mut output = String::new();

@@ -10,8 +10,8 @@ cd "$(dirname "$0")"
 seconds=${1:?usage: tests/fuzz/run.sh SECONDS [TARGET...]}
 shift
 small=(decision_log predictor_file probe_file ptx shard trace)
-large=(adapter answer body chat config conversation encoder gguf grammar head quantized stop stream
-    template tokenizer tokenizer_growth weights)
+large=(adapter answer body chat config conversation encoder gguf grammar head proxied quantized stop
+    stream template tokenizer tokenizer_growth weights)
 targets=("$@")
 if [ ${#targets[@]} = 0 ]; then
     targets=("${small[@]}" "${large[@]}")

@@ -51,6 +51,7 @@ fn help_shows_what_a_user_chooses() {
     for (command, max) in [
         ("", 41),
         ("serve", 41),
+        ("proxy", 20),
         ("pull", 15),
         ("doctor", 15),
         ("replay", 15),
@@ -69,6 +70,7 @@ fn help_shows_what_a_user_chooses() {
 fn no_help_is_longer_than_three_screens() {
     for command in [
         "serve",
+        "proxy",
         "generate",
         "chat",
         "pull",

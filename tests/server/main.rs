@@ -19,6 +19,7 @@ mod messages;
 mod openapi;
 mod operation;
 mod prompt_scores;
+mod proxy;
 mod responses;
 mod reuse;
 mod several_models;

@@ -1,0 +1,197 @@
+//! The server behind the proxy.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{self, HeaderName};
+use axum::http::request::Parts;
+use axum::http::uri::{Authority, PathAndQuery, Scheme};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use trail_cli::Error;
+
+/// Time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which a connection is kept for the next request: less than the 5 s of uvicorn and
+/// llama.cpp, so that few requests meet one that is being closed.
+const KEPT_IDLE: Duration = Duration::from_secs(4);
+
+/// Headers of one connection, which are not passed on (RFC 9110, 7.6.1), beside those that
+/// `Connection` names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The server, and the connections to it.
+pub(super) struct Upstream {
+    scheme: Scheme,
+    authority: Authority,
+    /// Path before those of requests, without a `/` at the end.
+    base: String,
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+}
+
+/// A request that got no answer.
+#[derive(Debug)]
+pub(super) struct NoAnswer {
+    /// True if the server may have begun to work on it.
+    pub was_sent: bool,
+    why: String,
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl Upstream {
+    /// The server at `url`.
+    pub(super) fn new(url: &str) -> Result<Upstream, Error> {
+        let bad = |why: &str| Error::usage(format!("--upstream {url}: {why}"));
+        let uri: Uri = url.parse().map_err(|_| bad("give http://HOST:PORT"))?;
+        let parts = uri.into_parts();
+        let scheme =
+            parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+        let (Some(scheme), Some(authority)) = (scheme, parts.authority) else {
+            return Err(bad("give http://HOST:PORT or https://HOST:PORT"));
+        };
+        if parts.path_and_query.as_ref().is_some_and(|path| path.query().is_some()) {
+            return Err(bad("leave its query out"));
+        }
+        // The paths of requests have it.
+        let path = parts.path_and_query.as_ref().map_or("", PathAndQuery::path);
+        let path = path.trim_end_matches('/');
+        let base = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        http.set_keepalive(Some(Duration::from_secs(30)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_webpki_roots()
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(KEPT_IDLE)
+            .build(connector);
+        Ok(Upstream { scheme, authority, base, client })
+    }
+
+    /// Its address, for messages.
+    pub(super) fn shown(&self) -> String {
+        format!("{}://{}{}", self.scheme, self.authority, self.base)
+    }
+
+    /// Sends a request with this head; `id` is its `x-request-id`. Dropping the future, or the
+    /// answer's body, closes the connection, by which the server learns that the client has left.
+    pub(super) async fn send(
+        &self,
+        head: &Parts,
+        id: &str,
+        body: Body,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        let no_answer = |was_sent, why: &dyn fmt::Display| NoAnswer {
+            was_sent,
+            why: format!("the server at {} {why}", self.shown()),
+        };
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(format!("{}{path}", self.base))
+            .build()
+            .map_err(|error| no_answer(false, &format_args!("has no such path: {error}")))?;
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = uri;
+        *request.version_mut() = Version::HTTP_11;
+        let mut headers = end_to_end(&head.headers);
+        // Those of the client's connection and of its body, which the client of this one sets.
+        for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
+            headers.remove(name);
+        }
+        if let Ok(id) = HeaderValue::try_from(id) {
+            headers.insert("x-request-id", id);
+        }
+        *request.headers_mut() = headers;
+        self.client.request(request).await.map_err(|error| {
+            let what = if error.is_connect() { "cannot be reached" } else { "gave no answer" };
+            no_answer(!error.is_connect(), &format_args!("{what}: {}", causes(&error)))
+        })
+    }
+}
+
+/// `headers` without those of one connection.
+pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = headers.clone();
+    for named in headers.get_all(header::CONNECTION) {
+        let names = named.to_str().unwrap_or_default().split(',');
+        names.for_each(|name| {
+            kept.remove(name.trim());
+        });
+    }
+    HOP_BY_HOP.iter().for_each(|name| {
+        kept.remove(name);
+    });
+    kept
+}
+
+/// An error with those that it comes from: the last one says most.
+fn causes(error: &ClientError) -> String {
+    let first: &dyn std::error::Error = error;
+    let all = std::iter::successors(first.source(), |error| error.source());
+    all.last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_an_address_with_or_without_the_api_s_path() {
+        for (url, shown) in [
+            ("http://127.0.0.1:9", "http://127.0.0.1:9"),
+            ("http://localhost:9/v1/", "http://localhost:9"),
+            ("https://api.example/llm/v1", "https://api.example/llm"),
+        ] {
+            assert_eq!(Upstream::new(url).map(|of| of.shown()), Ok(shown.to_owned()));
+        }
+        for url in ["", "localhost:9", "ftp://a", "http://a/?b", "/v1", "http://"] {
+            let error = Upstream::new(url).err().expect("refused");
+            assert!(error.to_string().starts_with(&format!("--upstream {url}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn headers_of_a_connection_stay_behind() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Mine"),
+            ("x-mine", "a"),
+            ("te", "trailers"),
+            ("authorization", "Bearer a"),
+            ("x-other", "b"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let kept = end_to_end(&headers);
+        let mut names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "x-other"]);
+    }
+}
