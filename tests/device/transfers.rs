@@ -65,6 +65,6 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     crate::common::assert_refused(
         &trail_rt(&device),
         1,
-        "opening the device: CUDA_ERROR_INVALID_DEVICE",
+        "the properties of cuda:7: CUDA_ERROR_INVALID_DEVICE",
     );
 }
