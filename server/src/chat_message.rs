@@ -1,5 +1,7 @@
 //! A message of a conversation, as requests spell it.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer};
 use trail_runtime::text::{CallForm, ChatMessage, OrderedJson, OrderedMembers};
 use utoipa::ToSchema;
@@ -54,14 +56,28 @@ pub(crate) struct Part {
 }
 
 /// A content part. Only text is supported: the models have no other modality.
-#[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
 enum PartKind {
     Text,
     /// OpenAI's names in `/v1/responses`.
     InputText,
     OutputText,
     ReasoningText,
+}
+
+impl<'de> Deserialize<'de> for PartKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PartKind, D::Error> {
+        match &*<Cow<str>>::deserialize(deserializer)? {
+            "text" => Ok(PartKind::Text),
+            "input_text" => Ok(PartKind::InputText),
+            "output_text" => Ok(PartKind::OutputText),
+            "reasoning_text" => Ok(PartKind::ReasoningText),
+            other => Err(serde::de::Error::custom(format!(
+                "a part of type `{other}` is not supported: the models read text alone"
+            ))),
+        }
+    }
 }
 
 /// The text of a content.

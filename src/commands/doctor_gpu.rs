@@ -41,9 +41,10 @@ pub fn run(factor: u32, json: bool) -> Result<(), Error> {
             break;
         }
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Error::failed(format!(
+    match failed[..] {
+        [] => Ok(()),
+        ["driver"] => Err(Error::failed("no GPU to check: the line above says why")),
+        _ => Err(Error::failed(format!(
             "the GPU does not pass: {}; these lines belong in a report of it",
             failed.join(", ")
         ))),

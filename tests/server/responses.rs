@@ -153,7 +153,7 @@ fn items_and_fields_that_are_not_supported_are_refused_by_name() {
         (
             "input",
             json!([{ "role": "user", "content": [{ "type": "input_image" }] }]),
-            "input_image",
+            "a part of type `input_image` is not supported: the models read text alone",
         ),
         ("input", json!([]), "the input is empty"),
         ("input", json!(null), "input"),
