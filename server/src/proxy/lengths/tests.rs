@@ -50,13 +50,13 @@ fn the_mean_is_expected_until_there_are_answers_to_learn_from() {
 fn predictions_are_trusted_while_they_order_answers() {
     let (lengths, prompt) = (lengths(|_| None), features("a prompt"));
     let learn = |sign: f32, count: u32| {
-        let of = |at: u32| {
-            let predicted = 500.0 + sign * (at * 37 % 101) as f32;
-            let tokens = Some(predicted);
+        let mut standing = lengths.standing();
+        for at in 0..count {
+            let tokens = Some(500.0 + sign * (at * 37 % 101) as f32);
             let predicted = Predicted { tokens, rank_tokens: tokens, by_prompt: true };
-            lengths.learn(&prompt, predicted, 1 + at * 37 % 101)
-        };
-        (0..count).map(of).next_back().expect("an answer")
+            standing = lengths.learn(&prompt, predicted, 1 + at * 37 % 101);
+        }
+        standing
     };
     assert!(!learn(1.0, FEWEST_JUDGED as u32 - 1).trusted, "too few");
     let standing = learn(1.0, 64);
