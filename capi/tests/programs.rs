@@ -54,6 +54,15 @@ fn example(source: &str, compiler: &str, standard: &str, arguments: &[PathBuf]) 
     output
 }
 
+/// Returns true if there is a compiler of C++. The README asks for one of C alone; CI has both.
+fn has_cpp() -> bool {
+    let is_there = Command::new("c++").arg("--version").output().is_ok();
+    if !is_there {
+        eprintln!("no c++: what needs a compiler of C++ is left out");
+    }
+    is_there
+}
+
 fn demo() -> PathBuf {
     root().join("../assets/demo")
 }
@@ -101,6 +110,9 @@ fn c_schedules_another_engine() {
 
 #[test]
 fn cpp_reads_the_probe() {
+    if !has_cpp() {
+        return;
+    }
     let probe = demo().join("probe.safetensors");
     let output = example("probe.cpp", "c++", "-std=c++17", &[probe]);
     assert!(output.contains("more are expected"), "{output}");
@@ -110,7 +122,9 @@ fn cpp_reads_the_probe() {
 #[test]
 fn the_header_compiles_alone() {
     let header = root().join("include/trail_rt.h");
-    for (compiler, language, standard) in [("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++17")] {
+    let both = [("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++17")];
+    let count = if has_cpp() { 2 } else { 1 };
+    for (compiler, language, standard) in &both[..count] {
         let mut command = Command::new(compiler);
         command.args(WARNINGS).args([standard, "-fsyntax-only", "-x", language]);
         run(command.arg(&header));
