@@ -16,8 +16,8 @@ const HOOKS: [[&str; 3]; 3] = [
     ["platform/src/lib.rs", "\npub mod rng;", "\npub mod mutant;\npub mod rng;"],
     [
         "runtime/src/cuda/device.rs",
-        "text.as_bytes()",
-        "trail_platform::mutant::edit(module.name, text).as_bytes()",
+        "self.context.compile(module.name, text)?",
+        "self.context.compile(module.name, &trail_platform::mutant::edit(module.name, text))?",
     ],
     [
         "tests/emulator/src/driver/cubin.rs",
@@ -41,11 +41,6 @@ pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), 
     changed.insert("platform/src/mutant.rs".into(), SWITCH.to_owned());
     for [file, find, with] in HOOKS {
         let text = changed.get(file).cloned().map_or_else(|| text_of(file), Ok)?;
-        if text.matches(find).count() != 1 {
-            return Err(format!(
-                "{file}: the switch goes where {find:?} is, which is not there once"
-            ));
-        }
         changed.insert(file.to_owned(), text.replacen(find, with, 1));
     }
     let listed = listed(root)?;
@@ -63,14 +58,20 @@ pub(crate) fn plant(root: &Path, tree: &Path, mutants: &[Mutant]) -> Result<(), 
     Ok(())
 }
 
-/// One line for each entry with a text that is not exactly once in its file (PTX: that is not in
-/// it), or that overlaps another.
+/// One line for each place of the switch that is gone, and for each entry with a text that is not
+/// exactly once in its file (PTX: that is not in it), or that overlaps another.
 pub(crate) fn damaged(
     mutants: &[Mutant],
     text_of: impl Fn(&str) -> Result<String, String>,
 ) -> Vec<String> {
     let mut taken: BTreeMap<&str, Vec<(Range<usize>, u32)>> = BTreeMap::new();
     let mut damaged = Vec::new();
+    for [file, find, _] in HOOKS {
+        if text_of(file).map_or(0, |text| text.matches(find).count()) != 1 {
+            let why = "the switch goes where this is, which is not there once";
+            damaged.push(format!("{file}: {find:?}: {why}"));
+        }
+    }
     for mutant in mutants {
         let (number, file) = (mutant.number, &mutant.file);
         let text = match text_of(file) {
