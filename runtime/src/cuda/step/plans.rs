@@ -149,7 +149,7 @@ impl Plans {
             cut.get_or_insert_with(|| {
                 format!(
                     "the GPU holds {places} of {planned} blocks of a cooperative launch: such \
-                     launches are smaller, or left out, with the same answers"
+                     launches are smaller, or left out"
                 )
             });
         };
@@ -363,5 +363,27 @@ mod tests {
         let plans = Plans::new(&Chip::A100, &config, &limits, all);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.max_tiles(&limits));
+    }
+
+    #[test]
+    fn cooperative_launches_are_cut_to_what_the_device_holds_with_one_warning() {
+        let config = ModelConfig::named("llama3-8b").unwrap();
+        let limits = StepLimits { rows: 512, segments: 8, drafts: 0, requests: 8, context: 1024 };
+        let kernels =
+            KernelOptions { megakernel: true, sampler_teams: true, ..KernelOptions::default() };
+        let fitted = |places| {
+            let mut plans = Plans::new(&Chip::A100, &config, &limits, kernels);
+            let warning = plans.fit_cooperative(|_| Ok(places)).unwrap();
+            (plans, warning)
+        };
+        let (whole, none) = fitted(u32::MAX);
+        let planned = whole.megakernel[0].unwrap().launch.grid[0];
+        assert!(none.is_none() && planned > 5 && whole.sampled[0].sampling.launches[2].cooperative);
+        let (cut, warning) = fitted(5);
+        assert!(warning.unwrap().starts_with(&format!("the GPU holds 5 of {planned} blocks")));
+        assert_eq!(cut.megakernel[0].unwrap().launch.grid[0], 5);
+        let (left_out, _) = fitted(0);
+        assert!(left_out.megakernel.iter().all(Option::is_none));
+        assert!(left_out.kernels().all(|plan| !plan.cooperative));
     }
 }

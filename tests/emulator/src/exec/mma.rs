@@ -15,7 +15,7 @@ use crate::ptx::types::Ty;
 
 const M: usize = 16;
 const N: usize = numerics::COLUMNS;
-/// Products of a step on an A100.
+/// Products of a step.
 const DEVICE_STEP: usize = 8;
 
 /// Element type of an instruction's operands.

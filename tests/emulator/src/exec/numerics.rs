@@ -1,6 +1,6 @@
-//! Results that the PTX manual leaves open, as devices give them: sums of the tensor cores and
-//! approximations. By default the emulator gives the nearest value of each; with
-//! `TRAIL_EMU_NUMERICS=device` what a test has to bear on hardware.
+//! Results that the PTX manual leaves open: sums of the tensor cores, and approximations. By
+//! default the emulator gives the nearest value of each; with `TRAIL_EMU_NUMERICS=device` sums in
+//! the manner of hardware, and approximations as far off as the manual allows.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ const KEPT_BITS: u64 = 24;
 /// Mantissa bits of f64 beyond those of f32.
 const EXTRA_MANTISSA: u64 = (1 << 29) - 1;
 
-/// True if results are those of devices. Read once: decoded kernels are kept.
+/// True if results are in the manner of devices. Read once: decoded kernels are kept.
 pub(crate) fn is_device() -> bool {
     static IS_DEVICE: OnceLock<bool> = OnceLock::new();
     *IS_DEVICE.get_or_init(|| {
@@ -26,9 +26,9 @@ pub(crate) fn is_device() -> bool {
 }
 
 /// Adds one step of products to `sums`: all terms are aligned to the largest exponent and cut
-/// behind [`KEPT_BITS`] bits, added exactly, and the sum is cut to f32. That is the scheme measured
-/// on A100 (steps of 8 products) and H100 (of 16, with more bits than here): Khattak and Mikaitis,
-/// "Accurate models of NVIDIA tensor cores", arXiv 2512.07004.
+/// behind [`KEPT_BITS`] bits, added exactly, and the sum is cut to f32. Models of tensor cores do so
+/// (Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv 2512.07004); the lengths
+/// of a step, 8 and 16, and the number of bits were not compared with a device.
 #[inline(always)]
 pub(crate) fn add_step<const STEP: usize>(
     a: &[f32],

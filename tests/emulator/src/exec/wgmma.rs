@@ -237,7 +237,7 @@ fn add_products_avx2(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
     add_products_plain(a, b, sums);
 }
 
-/// Steps of as many products as an H100 has.
+/// Adds a step of all `K` products at a time.
 fn add_products_as_devices(a: &[[f32; K]; M], b: &[f32], sums: &mut [f32]) {
     const N: usize = numerics::COLUMNS;
     let columns = sums.len() / M;

@@ -234,7 +234,7 @@ fn special(opcode: &mut Opcode) -> Option<OperandShape> {
         }),
         // 2^-11 of the value.
         "tanh" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
-            approximation(a, a.tanh(), f64::tanh, 2048.0, 0.0)
+            approximation(a, a.tanh(), f64::tanh, 4096.0, 0.0)
         }),
         "rsqrt" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
             let nearest = (1.0 / f64::from(a).sqrt()) as f32;
