@@ -66,6 +66,16 @@ fn help_shows_what_a_user_chooses() {
     }
 }
 
+/// The proxy has two of the policies, and another default.
+#[test]
+fn a_command_that_takes_less_of_an_option_says_so() {
+    for all in [false, true] {
+        let (text, _) = help("proxy", all);
+        assert!(text.contains("or fcfs [default: sjf]"), "{text}");
+        assert!(!text.contains("trail with a probe"), "{text}");
+    }
+}
+
 #[test]
 fn no_help_is_longer_than_three_screens() {
     for command in [
