@@ -2,8 +2,7 @@
 //!
 //!     TRAIL_TEST_DRIVER=real TRAIL_VECTORS=vectors/NAME.txt emulator --exact vectors::are_recorded
 //!
-//! and compared with the emulator ever after. No device's file is there yet. The kernels are in
-//! ptx/vectors.cu.
+//! and compared with the emulator ever after. The kernels are in ptx/vectors.cu.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,10 +30,11 @@ struct Approximation {
     bound: f64,
 }
 
-/// In the order of the kernel's numbers. The manual states sine and cosine within ±π.
+/// In the order of the kernel's numbers. The manual states sine and cosine within ±π, and lg2 by a
+/// relative error of 2^-22, which is up to four units.
 const APPROXIMATIONS: [Approximation; 6] = [
     Approximation { name: "ex2", reference: f64::exp2, floor: 0.0, bound: 2.0 },
-    Approximation { name: "lg2", reference: f64::log2, floor: 1.0, bound: 2.0 },
+    Approximation { name: "lg2", reference: f64::log2, floor: 1.0, bound: 4.0 },
     Approximation { name: "rcp", reference: f64::recip, floor: 0.0, bound: 1.0 },
     Approximation { name: "sin", reference: f64::sin, floor: 1.0, bound: 6.0 },
     Approximation { name: "cos", reference: f64::cos, floor: 1.0, bound: 6.0 },
