@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 
 use half::bf16;
 
@@ -291,6 +292,26 @@ fn of_devices_are_what_the_emulator_leads_one_to_expect() {
         let device = Record::parse(&std::fs::read_to_string(&path).unwrap());
         assert_eq!(device.surprises(&emulator), Vec::<String>::new(), "{}", path.display());
     }
+}
+
+/// An H200's sums of products to the bit. In a process of its own, as the settings are read once.
+#[test]
+fn of_hoppers_tensor_cores_are_those_of_device_numerics() {
+    let file = std::env::temp_dir().join(format!("trail-vectors-{}.txt", std::process::id()));
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "vectors::are_recorded"])
+        .envs([("TRAIL_EMU_NUMERICS", "device"), ("TRAIL_EMU_CHIP", "h100")])
+        .envs([("TRAIL_TEST_DRIVER", "emulator")])
+        .env("TRAIL_VECTORS", &file)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    let emulator = Record::parse(&std::fs::read_to_string(&file).unwrap());
+    std::fs::remove_file(&file).unwrap();
+    let device = Record::parse(include_str!("../../vectors/h200.txt"));
+    let pairs = emulator.0["tiles"].iter().zip(&device.0["tiles"]);
+    assert_eq!(pairs.filter(|(emulator, device)| emulator != device).count(), 0);
+    assert_eq!(emulator.0["tiles"].len(), TILES * 128);
 }
 
 /// The PTX manual's rules of NaN, infinities and zeros.
