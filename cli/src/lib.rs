@@ -13,7 +13,6 @@ mod draft;
 pub mod drive;
 mod embedder;
 mod error;
-mod experimental;
 mod fingerprint;
 pub mod hub;
 mod json_lines;

@@ -61,7 +61,7 @@ const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: 
 const GPU: Group = Group {
     heading: "Device",
     options: &[],
-    experts: &["no_graphs", "experimental", "device_timeout"],
+    experts: &["no_graphs", "megakernel", "device_timeout"],
 };
 const GPU_PROBE: Group = Group { heading: "Device", options: &["probe_device"], experts: &[] };
 const THREADS: Group = Group { heading: "Device", options: &["threads"], experts: &[] };
@@ -381,7 +381,6 @@ mod tests {
             "reserve" => "mean",
             "device" | "probe_device" => "cpu",
             "preemption" => "swap",
-            "experimental" => "megakernel",
             "isa" => "portable",
             "compute" => "exact",
             "speculate" => "off",

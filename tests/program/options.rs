@@ -20,7 +20,7 @@ fn options_that_a_command_does_not_read_are_refused() {
         (&["pull", "--probe", "x", "a/b"], "--probe", "serve", "pull"),
         (&["doctor", "--port", "9"], "--port", "serve", "doctor"),
         (&["--threads", "2", "replay", "x"], "--threads", "serve", "replay"),
-        (&["doctor", "--experimental", "megakernel"], "--experimental", "serve", "doctor"),
+        (&["doctor", "--megakernel"], "--megakernel", "serve", "doctor"),
     ] {
         let error = refusal(arguments);
         for part in [&format!("{option} is an option of "), reader, &format!("{help} --help")] {
@@ -114,7 +114,7 @@ fn help_all_has_the_options_of_experts() {
     assert!(all.1 > few + 10, "{few} and {}", all.1);
     let other = trail_rt(&["help", "serve"]);
     assert!(!String::from_utf8_lossy(&other.stdout).contains("--prefill-weight"));
-    for option in ["--prefill-weight", "--isa", "--header-timeout", "--experimental"] {
+    for option in ["--prefill-weight", "--isa", "--header-timeout", "--megakernel"] {
         assert!(all.0.contains(option), "{option}");
     }
     assert!(!help("doctor", true).0.contains("--isa"), "doctor does not read it");
