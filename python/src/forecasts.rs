@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trail_runtime::engine::{Clock, Engine, LiveBoard, LiveSnapshot, RequestHandle};
-use trail_scheduler::{LiveRequest, SchedulerConfig};
-use trail_simulator::forecast::{Answer, ArrivalForecaster, Forecaster, Interval, Queue};
+use trail_scheduler::{LiveRequest, Phase, SchedulerConfig};
+use trail_simulator::forecast::{
+    Answer, ArrivalForecaster, Forecast, Forecaster, Interval, Queue,
+};
 
 /// Least time between two snapshots.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -31,6 +33,8 @@ struct Row {
     request: LiveRequest,
     /// Time to the last token, from that of the estimate.
     last: Interval,
+    /// Seconds of a step then.
+    step_s: f64,
 }
 
 struct State {
@@ -109,8 +113,11 @@ impl State {
         (queue.now_s, queue.pace, queue.overdue_after_s) = (*now_s, *pace, *overdue_after_s);
         queue.requests.clone_from(requests);
         let forecasts = self.forecaster.estimate(queue);
+        let batch = queue.requests.iter().filter(|request| request.phase == Phase::Running);
+        let step_s = pace.step_s(batch.count());
         let rows = queue.requests.iter().zip(forecasts);
-        self.rows = rows.map(|(&request, of)| (of.id, Row { request, last: of.last })).collect();
+        let row = |(&request, of): (_, &Forecast)| (of.id, Row { request, last: of.last, step_s });
+        self.rows = rows.map(row).collect();
         self.arrivals = self.forecaster.arrivals(&self.queue);
     }
 
@@ -125,10 +132,8 @@ impl State {
             }
             _ => (self.arrivals.length(of.max_tokens, of.answer.predicted), 0),
         };
-        // One that has not ended has one left.
-        let since = f64::from(tokens.saturating_sub(generated));
-        let left = length.map(|tokens| (tokens - since).max(1.0));
-        let last = row.map(|row| row.last.after(elapsed_s));
+        let left = length.left(tokens.saturating_sub(generated).into());
+        let last = row.map(|row| row.last.counted_down(elapsed_s, left, row.step_s));
         Progress {
             remaining: Some(left.median as f32),
             interval: Some((left.low as f32, left.high as f32)),
