@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use trail_runtime::engine::{Clock, Engine, LiveBoard, LiveSnapshot, RequestHandle};
 use trail_scheduler::{LiveRequest, Phase, SchedulerConfig};
-use trail_simulator::forecast::{
-    Answer, ArrivalForecaster, Forecast, Forecaster, Interval, Queue,
-};
+use trail_simulator::forecast::{Answer, ArrivalForecaster, Forecast, Forecaster, Interval, Queue};
 
 /// Least time between two snapshots.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -5,14 +5,11 @@ use std::path::PathBuf;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use trail_probe::file::Storage;
-use trail_probe::{Beside, Bins, Partials, Rows, TapLayers};
+use trail_probe::{Bins, TapLayers, non_finite_row};
 use trail_training::{Dataset, Matrix, Recipe, Trainer};
 
 use crate::tracker::Tracker;
 use crate::{arrays, error};
-
-/// Rows of a pass of the head.
-const PASS_ROWS: usize = 96;
 
 /// Most bins, and longest last one.
 const MAX_TOKENS: u32 = 1 << 24;
@@ -44,35 +41,27 @@ impl Probe {
             let why = format!("the activations are {width} wide, and the probe reads {d}");
             return Err(error::request(why));
         }
+        if let Some(row) = non_finite_row(values, d) {
+            return Err(error::request(format!(
+                "row {row} of the activations has NaN or infinity"
+            )));
+        }
         let generated = generated.map(|of| arrays::tokens("generated", of, rows)).transpose()?;
         let inputs = head.inputs();
         if inputs.age && generated.is_none() {
             return Err(error::request("the probe reads the age: give generated, by row"));
         }
         let mean = prompt.map(|(mean, _)| arrays::column("prompt", mean, d)).transpose()?;
+        if non_finite_row(mean.unwrap_or_default(), d).is_some() {
+            return Err(error::request("the mean of the prompt has NaN or infinity"));
+        }
         if inputs.prompt && mean.is_none() {
             let why = "the probe reads the prompt: give prompt=(mean activation, tokens)";
             return Err(error::request(why));
         }
-        let (bins, tokens) = (head.bins(), prompt.map_or(1, |(_, tokens)| *tokens));
-        Ok(py.detach(|| {
-            let partials = Partials::new(head, rows.clamp(1, PASS_ROWS));
-            let mut sums = head.prompt_sums();
-            if let Some(mean) = mean {
-                head.read_prompt(mean, tokens, &partials, &mut sums);
-            }
-            let mut out = vec![0.0; rows * bins];
-            let passes = values.chunks(PASS_ROWS * d).zip(out.chunks_mut(PASS_ROWS * bins));
-            for (pass, (activations, out)) in passes.enumerate() {
-                let beside = |row: usize| Beside {
-                    generated: generated.as_ref().map_or(1, |of| of[pass * PASS_ROWS + row]),
-                    prompt: Some(&sums),
-                };
-                let of = Rows { activations, beside: &beside };
-                head.forward(of, activations.len() / d, &partials, out);
-            }
-            out
-        }))
+        let prompt = mean.zip(prompt.map(|(_, tokens)| *tokens));
+        let generated = generated.unwrap_or_default();
+        Ok(py.detach(|| head.distributions(values, &generated, prompt)))
     }
 }
 
@@ -177,7 +166,7 @@ impl Probe {
 
     /// The filter of predictions, for `max_requests` answers at once.
     #[pyo3(signature = (max_requests=1))]
-    fn tracker(&self, max_requests: usize) -> Tracker {
+    fn tracker(&self, max_requests: usize) -> PyResult<Tracker> {
         Tracker::new(self.probe.filter(), max_requests)
     }
 

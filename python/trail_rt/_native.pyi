@@ -47,6 +47,8 @@ class SchedulerOptions(RankingOptions, total=False):
     refresh_tokens: int
     reserve: Literal["present", "mean", "p90"]
 
+def check_option(name: str) -> None: ...
+
 class Engine:
     def __init__(self, options: list[str]) -> None: ...
     def submit(
