@@ -14,6 +14,12 @@ use crate::{arrays, error};
 /// Most bins, and longest last one.
 const MAX_TOKENS: u32 = 1 << 24;
 
+/// Largest learning rate.
+const MAX_RATE: f32 = 1.0;
+
+/// Layers of a model that a probe can be of.
+const MAX_LAYERS: usize = 4096;
+
 /// A trained probe.
 #[pyclass(frozen, module = "trail_rt._native")]
 pub(crate) struct Probe {
@@ -46,7 +52,7 @@ impl Probe {
                 "row {row} of the activations has NaN or infinity"
             )));
         }
-        let generated = generated.map(|of| arrays::tokens("generated", of, rows)).transpose()?;
+        let generated = generated.map(|of| arrays::counts("generated", of, rows)).transpose()?;
         let inputs = head.inputs();
         if inputs.age && generated.is_none() {
             return Err(error::request("the probe reads the age: give generated, by row"));
@@ -88,8 +94,8 @@ impl Probe {
     ) -> PyResult<Probe> {
         let (values, width) = arrays::matrix(&activations)?;
         let rows = values.len() / width.max(1);
-        let remaining = arrays::tokens("remaining", &remaining, rows)?;
-        let answers = answers.map(|of| arrays::tokens("answers", &of, rows)).transpose()?;
+        let remaining = arrays::counts("remaining", &remaining, rows)?;
+        let answers = answers.map(|of| arrays::counts("answers", &of, rows)).transpose()?;
         let answers = answers.unwrap_or_default();
         let longest = remaining.iter().copied().max().unwrap_or(0).saturating_add(1);
         let max_tokens = max_tokens.unwrap_or(longest.max(64));
@@ -104,6 +110,13 @@ impl Probe {
                  {batch}: give 1 to {} bins, at least as many tokens, 1 to 16384 hidden units, and 1 \
                  or more of the others",
                 trail_probe::MAX_BINS
+            )));
+        }
+        if !(f32::MIN_POSITIVE..=MAX_RATE).contains(&rate) || layer >= MAX_LAYERS {
+            return Err(error::request(format!(
+                "rate is {rate}, layer {layer}: give a rate above 0 and at most {MAX_RATE}, and a \
+                 layer from 0 to {}",
+                MAX_LAYERS - 1
             )));
         }
         let bins = Bins::equal(bins, max_tokens);

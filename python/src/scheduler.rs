@@ -258,7 +258,7 @@ impl Scheduler {
         self.lock().advance().map_err(error::request)
     }
 
-    /// Records `tokens` more for a request that decoded in the last step: draft tokens that were
+    /// Records `tokens` more for a request for which the last step sampled: draft tokens that were
     /// the ones sampled.
     fn accept(&self, request: u64, tokens: u32) -> PyResult<()> {
         self.lock().accept(request, tokens).map_err(error::request)
@@ -267,11 +267,6 @@ impl Scheduler {
     /// Removes a request, completed or not. False if it has finished before.
     fn finish(&self, request: u64) -> bool {
         self.lock().finish(request).is_ok()
-    }
-
-    /// The same as `finish`.
-    fn cancel(&self, request: u64) -> bool {
-        self.finish(request)
     }
 
     /// The KV blocks of a request, in the order of its tokens.

@@ -61,8 +61,8 @@ fn jobs(columns: &Columns<'_>, max_tokens: u32, refine: &str) -> PyResult<Vec<Jo
     let refined = refined(refine)?;
     let rows = columns.arrival.len();
     let arrival = arrays::column("arrival", &columns.arrival, rows)?;
-    let prompt = arrays::tokens("prompt", &columns.prompt, rows)?;
-    let output = arrays::tokens("output", &columns.output, rows)?;
+    let prompt = arrays::counts("prompt", &columns.prompt, rows)?;
+    let output = arrays::counts("output", &columns.output, rows)?;
     let predicted = columns.predicted.as_ref();
     let predicted = predicted.map(|of| arrays::column("predicted", of, rows)).transpose()?;
     let priorities = columns.priority.as_ref();

@@ -119,6 +119,17 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
         Probe.train(broken, remaining, answers=numbers)
     with pytest.raises(RequestError, match="collect more"):
         Probe.train(rows[:2], remaining[:2])
+    assert np.array_equal(probe.predict(rows[:3].tolist()), probe.predict(rows[:3]))
+    with pytest.raises(RequestError, match="no array can be made"):
+        probe.predict([[1.0], [2.0, 3.0]])
+    for name, wrong in (("rate", -1.0), ("rate", 1e9), ("rate", np.nan), ("layer", 10**9)):
+        options: dict[str, Any] = {name: wrong}
+        with pytest.raises(RequestError, match="give a rate above 0 and at most 1, and a layer"):
+            Probe.train(rows, remaining, **options)
+    with pytest.raises(RequestError, match="answers has -1: give whole numbers from 0 to"):
+        Probe.train(rows, remaining, answers=np.full(len(rows), -1))
+    with pytest.raises(RequestError, match="remaining has 4294967296: give whole numbers"):
+        Probe.train(rows, np.full(len(rows), 2**32))
     with pytest.raises(RequestError, match="bins is 0"):
         Probe.train(rows, remaining, bins=0)
     with pytest.raises(ModelError, match="probe.safetensors"):

@@ -26,7 +26,7 @@ def test_the_order_of_calls() -> None:
     assert scheduler.finish(second) and not scheduler.finish(second)
     assert [row.request for row in scheduler.plan(0.4).rows] == [first, third]
     scheduler.advance()
-    assert scheduler.cancel(first) and scheduler.cancel(third)
+    assert scheduler.finish(first) and scheduler.finish(third)
     assert len(scheduler) == 0 and scheduler.blocks_used == 0
 
 

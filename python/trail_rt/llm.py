@@ -26,7 +26,8 @@ class LLM:
     """A model with its engine.
 
     `model` is a path, `hf:OWNER/NAME`, or None for the bundled model. `options` are those of
-    `trail-rt serve`, with `_` for `-`: `LLM(path, policy="trail:0.5", kv_blocks=512, threads=4)`.
+    `trail-rt serve` on model, predictions, scheduling and device, with `_` for `-`:
+    `LLM(path, policy="trail:0.5", kv_blocks=512, threads=4)`.
     """
 
     def __init__(self, model: str | Path | None = None, **options: Option) -> None:
