@@ -26,7 +26,8 @@ typedef enum TrailStatus {
    */
   TRAIL_STATUS_OK = 0,
   /*
-   An argument, an option or a request is invalid, or a call does not fit the state of its handle.
+   An argument, an option or a request is invalid, or a call does not fit the state of its
+   handle.
    */
   TRAIL_STATUS_ARGUMENT = 1,
   /*

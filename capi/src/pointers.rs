@@ -27,7 +27,7 @@ pub(crate) unsafe fn reference<'a, T>(name: &str, pointer: *const T) -> Result<&
 /// refused before more than its size is read.
 pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
     check(name, pointer)?;
-    // SAFETY: not null, aligned, and to a structure that begins with a size by the caller's promise.
+    // SAFETY: not null, aligned, and a structure that begins with a size, as the caller promises.
     check_size::<T>(name, unsafe { pointer.cast::<usize>().read() })?;
     // SAFETY: as above, and the structure has the size of this one.
     Ok(unsafe { &*pointer })

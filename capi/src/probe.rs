@@ -84,7 +84,7 @@ pub unsafe extern "C" fn trail_probe_predict(
     })
 }
 
-/// Refuses activations `[rows, d]` of which nothing can be predicted.
+/// Refuses activations `[rows, d]` that are no numbers.
 pub(crate) fn check_finite(activations: &[f32], d: usize) -> Result<(), Failure> {
     match non_finite_row(activations, d) {
         Some(row) => {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use trail_scheduler::policies::PolicyKind;
+use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{CheckedScheduler, NewRequest, SchedulerConfig};
 
 use crate::pointers;
@@ -161,6 +161,10 @@ pub unsafe extern "C" fn trail_scheduler_open(
         // SAFETY: as the header asks for.
         let options = unsafe { pointers::sized("options", options) }?;
         let kind: PolicyKind = policy.parse().map_err(|why: String| Failure::argument(why))?;
+        if kind.needs() == Needs::TrueLengths {
+            let why = format!("'{policy}' ranks by true lengths, which no request has here");
+            return Err(Failure::argument(why));
+        }
         let config = SchedulerConfig {
             max_running: options.max_running,
             max_requests: options.max_requests,

@@ -11,7 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum TrailStatus {
     /// Done.
     Ok = 0,
-    /// An argument, an option or a request is invalid, or a call does not fit the state of its handle.
+    /// An argument, an option or a request is invalid, or a call does not fit the state of its
+    /// handle.
     Argument = 1,
     /// A model, a probe or another file cannot be used.
     Model = 2,

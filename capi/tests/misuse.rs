@@ -140,7 +140,7 @@ fn a_tracker_refuses_what_it_cannot_read_and_observes_nothing_then() {
         }
         assert_eq!(trail_tracker_open(probe, 1, &mut tracker), TrailStatus::Ok);
         let mut row = vec![0.5; trail_probe_width(probe)];
-        let mut observe = |tracker, generated, row: &[f32], to: *mut TrailEstimate| {
+        let observe = |tracker, generated, row: &[f32], to: *mut TrailEstimate| {
             trail_tracker_observe(tracker, 0, generated, row.as_ptr(), to)
         };
         assert_eq!(observe(tracker, 1, &row, &mut first), TrailStatus::Ok);
@@ -178,6 +178,8 @@ fn a_scheduler_refuses_what_does_not_fit() {
         refused(trail_scheduler_open(null(), &options, &mut scheduler), "policy is NULL");
         let open = trail_scheduler_open(c"best".as_ptr(), &options, &mut scheduler);
         refused(open, "unknown policy 'best'");
+        let open = trail_scheduler_open(c"oracle".as_ptr(), &options, &mut scheduler);
+        refused(open, "'oracle' ranks by true lengths");
         let open = trail_scheduler_open(c"trail:0.8".as_ptr(), &options, &mut scheduler);
         assert_eq!(open, TrailStatus::Ok);
         refused(trail_scheduler_advance(scheduler), "plan first");

@@ -7,7 +7,7 @@ use crate::partials::Partials;
 /// Rows of a pass.
 const PASS_ROWS: usize = 96;
 
-/// The first row of activations `[rows, d]` that has NaN or infinity: nothing can be predicted of it.
+/// The first row of activations `[rows, d]` that has NaN or infinity: it predicts nothing.
 pub fn non_finite_row(activations: &[f32], d: usize) -> Option<usize> {
     activations.iter().position(|value| !value.is_finite()).map(|at| at / d)
 }

@@ -2,9 +2,9 @@
 //! ## Files
 //!
 //! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) ->
-//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`checked_tracker`] is for callers
-//! that may err. [`mod@file`] reads the weights, [`predictor`] predicts from the prompt alone, and
-//! [`reference`](mod@reference) is the `f64` MLP that the tests compare the kernels with.
+//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`checked_tracker`] is for
+//! callers that may err. [`mod@file`] reads the weights, [`predictor`] predicts from the prompt
+//! alone, and [`reference`](mod@reference) is the `f64` MLP that the tests compare the kernels with.
 //!
 //! The crate has no clock and no threads, and does not know of CUDA, HTTP or schedulers.
 //!

@@ -27,7 +27,7 @@ PromptMean = tuple[Array, int]
 def rows(activations: Array) -> npt.NDArray[np.float32]:
     """Activations `[rows, width]`, where they are: of another type or order they are refused."""
     try:
-        # A list has no type of its own.
+        # A list of numbers has no type yet.
         dtype = np.float32 if isinstance(activations, (list, tuple)) else None
         array = np.asarray(activations, dtype=dtype)
     except (TypeError, ValueError, RuntimeError) as why:

@@ -57,9 +57,9 @@ impl fmt::Display for Misuse {
             Misuse::NoLength => {
                 f.write_str("predicted_length is not above 0: give none without a prediction")
             }
-            Misuse::NoTrueLength => {
-                f.write_str("the policy ranks by true_length, which a request lacks: give it to all")
-            }
+            Misuse::NoTrueLength => f.write_str(
+                "the policy ranks by true_length, which a request lacks: give it to all",
+            ),
             Misuse::NotAdvanced => f.write_str("the last plan was not computed: advance first"),
             Misuse::NotPlanned => f.write_str("there is no plan to advance by: plan first"),
             Misuse::Complete(request) => {
@@ -234,7 +234,8 @@ impl CheckedScheduler {
     /// Ranks by another policy from the next plan on. See [`Scheduler::set_policy`].
     pub fn set_policy(&mut self, policy: PolicyKind) -> Result<(), Misuse> {
         let all = (0..self.scheduler.config().max_requests).map(RequestIdx);
-        let lacks = |state: &RequestState| state.phase != Phase::Free && state.true_length.is_none();
+        let lacks =
+            |state: &RequestState| state.phase != Phase::Free && state.true_length.is_none();
         if policy.needs() == Needs::TrueLengths
             && all.map(|idx| self.scheduler.state(idx)).any(lacks)
         {
