@@ -79,11 +79,14 @@ impl Forecasts {
         handle: &RequestHandle,
         (prompt_tokens, max_tokens, priority): (u32, u32, i32),
     ) -> Watched {
-        let predicted = handle.initial_prediction();
-        self.lock().forecaster.arrived(handle.id(), self.clock.now_s(), None);
-        let all = self.clone();
+        let (id, predicted) = (handle.id(), handle.initial_prediction());
+        let (all, arrival_s) = (self.clone(), self.clock.now_s());
+        let mut state = self.lock();
+        let estimate = state.arrivals.estimate(prompt_tokens, max_tokens, predicted, priority);
+        state.forecaster.arrived(id, arrival_s, estimate.as_ref());
         let answer = Answer { prompt_tokens, length: 0, predicted, priority };
-        Watched { all, id: handle.id(), max_tokens, answer, has_ended: false }
+        let on_arrival = estimate.map(|of| of.last);
+        Watched { all, id, arrival_s, on_arrival, max_tokens, answer, has_ended: false }
     }
 
     /// Estimates again, if the last time is long enough ago and a snapshot is there.
@@ -119,8 +122,8 @@ impl State {
         self.arrivals = self.forecaster.arrivals(&self.queue);
     }
 
-    /// By the last estimate, `elapsed_s` after it, when the answer has `tokens`.
-    fn progress(&self, of: &Watched, tokens: u32, elapsed_s: f64) -> Progress {
+    /// By the last estimate, or by that on arrival, when the answer has `tokens`.
+    fn progress(&self, of: &Watched, tokens: u32, now_s: f64) -> Progress {
         let row = self.rows.get(&of.id);
         let quantiles = row.and_then(|row| row.request.quantiles);
         let (length, generated) = match (row, quantiles) {
@@ -131,7 +134,13 @@ impl State {
             _ => (self.arrivals.length(of.max_tokens, of.answer.predicted), 0),
         };
         let left = length.left(tokens.saturating_sub(generated).into());
-        let last = row.map(|row| row.last.counted_down(elapsed_s, left, row.step_s));
+        let last = match row {
+            Some(row) => Some((row.last, self.queue.now_s, row.step_s)),
+            // The last estimate was before it.
+            None => of.on_arrival.map(|last| (last, of.arrival_s, self.queue.pace.step_s(1))),
+        };
+        let last =
+            last.map(|(last, from_s, step_s)| last.counted_down(now_s - from_s, left, step_s));
         Progress {
             remaining: Some(left.median as f32),
             interval: Some((left.low as f32, left.high as f32)),
@@ -145,6 +154,9 @@ impl State {
 pub(crate) struct Watched {
     all: Arc<Forecasts>,
     id: u64,
+    arrival_s: f64,
+    /// Time to the last token, as it was estimated on arrival.
+    on_arrival: Option<Interval>,
     max_tokens: u32,
     answer: Answer,
     has_ended: bool,
@@ -172,8 +184,7 @@ impl Watched {
     pub(crate) fn progress(&self, tokens: u32) -> Progress {
         let mut state = self.all.lock();
         self.all.look(&mut state);
-        let elapsed_s = self.all.clock.now_s() - state.queue.now_s;
-        state.progress(self, tokens, elapsed_s)
+        state.progress(self, tokens, self.all.clock.now_s())
     }
 }
 

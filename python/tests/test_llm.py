@@ -79,6 +79,9 @@ def test_an_eta_counts_down_to_the_end() -> None:
     # Not 0 while tokens are left.
     assert known and all(0 < eta < 60 for eta in known)
     assert etas[-1] is None
+    # Once steps are timed, from the first output on.
+    etas = [output.eta for output in llm.stream("Once upon", params)]
+    assert etas.pop() is None and all(eta is not None and 0 < eta < 60 for eta in etas)
 
 
 def test_a_stream_left_early_is_aborted(llm: LLM) -> None:
