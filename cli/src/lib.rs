@@ -27,6 +27,7 @@ mod open_model;
 mod output;
 pub mod output_file;
 mod parsed_args;
+mod parser_message;
 mod prediction_args;
 mod prediction_files;
 mod progress;
@@ -57,6 +58,7 @@ pub use notice::{dropped_notices, flush_notices, log_record, notice, queue_notic
 pub use open_model::OpenModel;
 pub use output::Output;
 pub use output_file::OutputFile;
+pub use parser_message::message_and_tip;
 pub use record::LogFile;
 pub use setup::Setup;
 pub use shared::EngineShare;

@@ -7,6 +7,7 @@ mod error;
 mod forecasts;
 mod params;
 mod probe;
+mod process_model;
 mod scheduler;
 mod simulator;
 mod stream;
@@ -19,7 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::engine::Engine;
+    use crate::engine::{Engine, check_option};
     #[pymodule_export]
     use crate::error::{EngineError, ModelError, RequestError, TrailError};
     #[pymodule_export]
