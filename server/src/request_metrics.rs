@@ -175,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// Records that the request has its place, for an answer whose tokens may not be seen.
+    /// Records that the request has its slot, for an answer whose tokens may not be seen.
     pub(crate) fn start(&mut self) {
         self.started = Some(Instant::now());
     }

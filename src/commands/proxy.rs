@@ -49,8 +49,8 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "URL")]
     upstream: String,
     /// Requests that it answers at once: others wait in the proxy
-    #[arg(long = "slots", value_name = "N", value_parser = places())]
-    places: u32,
+    #[arg(long, value_name = "N", value_parser = slots())]
+    slots: u32,
     /// Address to listen on; port 0 for any that is free
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: Listen,
@@ -79,8 +79,8 @@ pub struct ProxyArgs {
     force: bool,
 }
 
-/// Parser of a number of places.
-fn places() -> clap::builder::RangedI64ValueParser<u32> {
+/// Parser of a number of slots.
+fn slots() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MAX_RUNNING))
 }
 
@@ -121,7 +121,7 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
     let policy = engine.policy_or(PolicyKind::Sjf(Default::default()));
     let proxy = ProxyOptions {
         upstream: args.upstream.clone(),
-        places: args.places,
+        slots: args.slots,
         max_requests: max_requests as u32,
         policy,
         retry: Duration::from_secs(args.retry_seconds),
@@ -135,13 +135,13 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
         verbose: args.verbose,
         ..ServerOptions::default()
     })?;
-    let (upstream, places) = (&args.upstream, args.places);
+    let (upstream, slots) = (&args.upstream, args.slots);
     trail_server::proxy::run(proxy, (&args.listen.host, args.listen.port), options, signals, |at| {
         notice(format_args!("trail-rt orders requests to {upstream} under {policy} on {at}"));
         if json {
             let policy = policy.name();
             let object =
-                json!({ "upstream": upstream, "slots": places, "policy": policy, "url": at });
+                json!({ "upstream": upstream, "slots": slots, "policy": policy, "url": at });
             return Output::stdout().line(&object.to_string());
         }
         Ok(())

@@ -175,7 +175,7 @@ fn requests_and_answers_pass_through_byte_for_byte() {
 }
 
 #[test]
-fn a_client_that_leaves_frees_its_place_and_the_server_learns_of_it() {
+fn a_client_that_leaves_frees_its_slot_and_the_server_learns_of_it() {
     let upstream = Upstream::start(answer);
     let server = proxy(&upstream, &["--slots", "1"]);
     let endless = json!({ "prompt": "a 20000", "stream": true });

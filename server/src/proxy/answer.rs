@@ -10,7 +10,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use super::Proxy;
 use super::features::Features;
 use super::lengths::Predicted;
-use super::queue::Place;
+use super::slot::Slot;
 use super::token_count::TokenCount;
 use crate::access::Access;
 use crate::error::ApiError;
@@ -23,7 +23,7 @@ pub(super) type Limit = Pin<Box<dyn Future<Output = ApiError> + Send>>;
 pub(super) struct Served {
     pub proxy: Arc<Proxy>,
     pub access: Arc<Access>,
-    pub place: Place,
+    pub slot: Slot,
     pub watch: Watch,
     pub features: Features,
     pub predicted: Predicted,
@@ -40,13 +40,14 @@ impl Served {
             return self.watch.end(if self.is_error { "error" } else { "stop" });
         };
         self.access.add_tokens(tokens.into());
-        self.place.set_tokens(tokens);
+        self.slot.set_tokens(tokens);
         self.watch.set_tokens(tokens.into());
         let is_cut = self.limit.is_some_and(|limit| tokens >= limit);
         self.watch.end(if is_cut { "length" } else { "stop" });
         self.proxy.generated.inc_by(tokens.into());
-        let standing = self.proxy.lengths.learn(&self.features, self.predicted, tokens);
-        self.proxy.queue.trust_predictions(standing.trusted);
+        let Proxy { lengths, queue, .. } = &*self.proxy;
+        lengths.learn(&self.features, self.predicted, tokens);
+        queue.trust_predictions(|| lengths.standing().trusted);
     }
 }
 

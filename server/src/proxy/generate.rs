@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use super::Proxy;
 use super::answer::{Answer, Served};
 use super::asked::Asked;
+use super::slot::Slot;
 use super::token_count::TokenCount;
 use super::upstream::{NoAnswer, end_to_end};
 use crate::access::Access;
@@ -58,7 +59,7 @@ impl Drop for Queued<'_> {
 }
 
 impl Proxy {
-    /// Passes on a request that needs no place.
+    /// Passes on a request that needs no slot.
     pub(super) async fn pass(
         &self,
         state: &ServerState,
@@ -107,16 +108,16 @@ impl Proxy {
         let (limits, arrival) = (asked.limits, access.arrival);
         let turn = async {
             tokio::select! {
-                () = served.place.admitted() => {}
+                () = served.slot.admitted() => {}
                 error = limits.until_first(arrival) => return Err(error),
             }
             served.watch.start();
-            self.answer(head, &access.id, &asked.body).await
+            self.answer(head, &access.id, &asked.body, &mut served.slot).await
         };
         let late = async {
             match asked.streams {
                 true => limits.until_first(arrival).await,
-                // Its first token is not seen: what can be bounded is the wait for a place.
+                // Its first token is not seen: what can be bounded is the wait for a slot.
                 false => limits.until_last(arrival).await,
             }
         };
@@ -151,7 +152,7 @@ impl Proxy {
         let watch = Watch::new(self.answers.clone(), access.clone(), size, Instant::now());
         let submitted =
             self.queue.submit(prompt_tokens, predicted.rank_tokens, priority, limits.deadline);
-        let place = submitted.map_err(|refusal| {
+        let slot = submitted.map_err(|refusal| {
             access.fail("rejected");
             ApiError::too_many(refusal.to_string())
         })?;
@@ -159,7 +160,7 @@ impl Proxy {
         Ok(Served {
             proxy: self,
             access,
-            place,
+            slot,
             watch,
             features,
             predicted,
@@ -174,9 +175,11 @@ impl Proxy {
         head: &Parts,
         id: &str,
         body: &Bytes,
+        slot: &mut Slot,
     ) -> Result<hyper::Response<Incoming>, ApiError> {
         let (begin, mut pause, mut sent) = (Instant::now(), FIRST_PAUSE, 0);
         loop {
+            slot.sent();
             let answer = self.upstream.send(head, id, Body::from(body.clone())).await;
             let is_last = begin.elapsed() + pause > self.retry;
             let is_up = match answer {

@@ -135,13 +135,8 @@ impl Lengths {
     }
 
     /// Takes in an answer of `tokens` to a prompt with these features, for which `predicted` was
-    /// expected. Returns how good the predictions are.
-    pub(super) fn learn(
-        self: &Arc<Self>,
-        features: &Features,
-        predicted: Predicted,
-        tokens: u32,
-    ) -> Standing {
+    /// expected.
+    pub(super) fn learn(self: &Arc<Self>, features: &Features, predicted: Predicted, tokens: u32) {
         let mut state = self.state();
         state.answers += 1;
         state.tokens += f64::from(tokens);
@@ -152,14 +147,12 @@ impl Lengths {
         if let Some(expected) = predicted.tokens.filter(|_| predicted.by_prompt) {
             state.judge(f64::from(expected), f64::from(tokens));
         }
-        let standing = state.standing;
         if state.answers >= state.due {
             state.due = u64::MAX;
             let examples: Vec<Example> = state.examples.iter().cloned().collect();
             drop(state);
             self.clone().train(examples);
         }
-        standing
     }
 
     /// How good the predictions are.

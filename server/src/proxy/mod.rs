@@ -11,7 +11,9 @@ mod features;
 mod generate;
 mod lengths;
 mod metrics;
+mod pace;
 mod queue;
+mod slot;
 mod token_count;
 mod upstream;
 
@@ -40,7 +42,7 @@ pub use lengths::{Example, Train};
 pub(crate) use queue::Queue;
 use upstream::Upstream;
 
-/// Paths whose requests wait for a place: those that generate, of OpenAI's and Anthropic's APIs,
+/// Paths whose requests wait for a slot: those that generate, of OpenAI's and Anthropic's APIs,
 /// and llama.cpp's, vLLM's and TGI's own.
 const WAITING: [&str; 10] = [
     "/v1/chat/completions",
@@ -55,7 +57,7 @@ const WAITING: [&str; 10] = [
     "/generate",
 ];
 
-/// Policies that take no place from a request that has one: the upstream's requests cannot be
+/// Policies that take no slot from a request that has one: the upstream's requests cannot be
 /// preempted from here.
 pub const POLICIES: [&str; 2] = ["sjf", "fcfs"];
 
@@ -64,7 +66,7 @@ pub struct ProxyOptions {
     /// The server behind it.
     pub upstream: String,
     /// Requests that it answers at once.
-    pub places: u32,
+    pub slots: u32,
     /// Most requests, waiting and being answered.
     pub max_requests: u32,
     /// Order of the requests: one of [`POLICIES`].
@@ -115,9 +117,9 @@ pub fn run(
     }
     let upstream = Upstream::new(&proxy.upstream)?;
     let lengths = Arc::new(Lengths::open(proxy.train, proxy.predictor)?);
-    let queue = Queue::new(proxy.places, proxy.max_requests, proxy.policy, proxy.record)
+    let queue = Queue::new(proxy.slots, proxy.max_requests, proxy.policy, proxy.record)
         .map_err(|error| Error::usage(error.to_string()))?;
-    queue.trust_predictions(lengths.standing().trusted);
+    queue.trust_predictions(|| lengths.standing().trusted);
     let begin = |state: &Arc<ServerState>| {
         let failed = |error| Error::failed(format!("cannot set up metrics: {error}"));
         let registry = state.metrics.registry();
