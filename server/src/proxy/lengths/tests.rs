@@ -79,3 +79,18 @@ fn ranks_differ_as_much_as_lengths_do() {
     let spread = [50.0, 100.0, 150.0, 199.0, 500.0].map(|of| lengths.state().spread(of));
     assert_eq!(spread, [1.0, 1.0, 501.0, 991.0, 991.0]);
 }
+
+/// Prompts of as many different words as a feature's hash has buckets.
+#[test]
+fn what_is_kept_of_long_prompts_is_bounded() {
+    let lengths = lengths(|_| None);
+    let long = || (0..VOCAB as u32).map(|word| (word, 1.0)).collect::<Vec<_>>();
+    let mut state = lengths.state();
+    let most = KEPT_INPUTS / VOCAB;
+    for at in 0..most as u32 + 10 {
+        state.keep((long(), at));
+    }
+    assert_eq!((state.examples.len(), state.examples[0].1), (most, 10));
+    (0..KEPT).for_each(|_| state.keep((vec![(1, 1.0)], 0)));
+    assert_eq!((state.examples.len(), state.inputs), (KEPT, KEPT));
+}
