@@ -192,6 +192,12 @@ impl Watch {
         self.count(reason);
     }
 
+    /// Records the end of a complete answer of which only the time is known.
+    pub(crate) fn end_uncounted(&mut self, reason: &str) {
+        self.metrics.latency.observe(self.access.arrival.elapsed().as_secs_f64());
+        self.count(reason);
+    }
+
     fn observe_parts(&self) {
         let Watch { metrics, size, .. } = self;
         metrics.prompt_tokens.observe(size.prompt_tokens as f64);

@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use hyper::body::Incoming;
 use tokio::time::sleep;
+use trail_cli::notice;
 
-use super::Proxy;
-use super::answer::{Answer, Served};
+use super::answer::{Answer, Limit, Limits, Served};
 use super::asked::Asked;
 use super::slot::Slot;
 use super::token_count::TokenCount;
 use super::upstream::{NoAnswer, end_to_end};
+use super::{Proxy, WAITING, path};
 use crate::access::Access;
 use crate::connection::PassedOn;
 use crate::error::ApiError;
@@ -32,8 +33,8 @@ const MAX_QUEUED: usize = 512 << 20;
 /// Pause before a request is sent again: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Times that a request is sent which the server may have begun to work on: it may be the one that
-/// ends the server.
+/// Times that a request is sent, at most, with which the server may have begun before it ended: it
+/// may be what ends the server.
 const MAX_SENT: u32 = 3;
 
 /// A share of [`MAX_QUEUED`].
@@ -59,16 +60,23 @@ impl Drop for Queued<'_> {
 }
 
 impl Proxy {
-    /// Passes on a request that needs no slot.
+    /// Passes on a request that needs no slot. One that needs a slot by another spelling of its path
+    /// waits for it.
     pub(super) async fn pass(
-        &self,
-        state: &ServerState,
+        self: Arc<Self>,
+        state: Arc<ServerState>,
         request: Request,
     ) -> Result<Response, ApiError> {
+        let Some(path) = path::plain(request.uri().path()) else {
+            return Err(ApiError::invalid("the path goes up by '..': give it without"));
+        };
+        if request.method() == Method::POST && WAITING.contains(&&*path) {
+            return self.generate(state, request).await;
+        }
         let id = Access::of(&request).map_or_else(String::new, |access| access.id.clone());
         let (head, body) = request.into_parts();
         tokio::select! {
-            answer = self.upstream.send(&head, &id, body) => {
+            answer = self.send(&head, &id, body) => {
                 let (head, body) = answer.map_err(ApiError::no_upstream)?.into_parts();
                 Ok(passed_on(head.status, &head.headers, Body::new(body)))
             }
@@ -83,7 +91,9 @@ impl Proxy {
         request: Request,
     ) -> Result<Response, ApiError> {
         let access = Access::of(&request).cloned().ok_or_else(ApiError::interrupted)?;
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        // The tokens of a compressed answer are not seen.
+        head.headers.remove(ACCEPT_ENCODING);
         let whole = Request::from_parts(head.clone(), body);
         let (bytes, permit) = state.body_limits.receive(whole, &state.lifecycle).await?;
         let read = move || Asked::read(Bytes::from(bytes));
@@ -131,14 +141,17 @@ impl Proxy {
         let answer = answer.inspect_err(|error| access.fail(reason(error)))?;
         drop(queued);
         let (head, body) = answer.into_parts();
-        served.is_error = !head.status.is_success();
+        served.is_error = head.status.is_client_error() || head.status.is_server_error();
         let limit = Box::pin(async move {
             tokio::select! {
                 error = limits.until_last(arrival) => error,
                 () = state.lifecycle.reached(Phase::Cut) => ApiError::cut(),
             }
         });
-        let answer = Answer::new(body, count_of(&head.headers), limit, served);
+        let count = count_of(&head.headers);
+        let first = matches!(count, TokenCount::Events(_))
+            .then(|| -> Limit { Box::pin(async move { limits.until_first(arrival).await }) });
+        let answer = Answer::new(body, count, Limits { first, last: limit }, served);
         Ok(passed_on(head.status, &head.headers, Body::new(answer)))
     }
 
@@ -146,6 +159,7 @@ impl Proxy {
     fn submit(self: Arc<Self>, access: Arc<Access>, asked: &Asked) -> Result<Served, ApiError> {
         let Asked { prompt_tokens, max_tokens, limits, .. } = *asked;
         let priority = access.priority(asked.priority)?;
+        access.use_tokens(prompt_tokens as u64);
         let predicted = self.lengths.predict(&asked.features, max_tokens);
         let size =
             RequestSize { prompt_tokens, max_tokens: max_tokens.unwrap_or_default(), answers: 1 };
@@ -180,33 +194,56 @@ impl Proxy {
         let (begin, mut pause, mut sent) = (Instant::now(), FIRST_PAUSE, 0);
         loop {
             slot.sent();
-            let answer = self.upstream.send(head, id, Body::from(body.clone())).await;
+            let answer = self.send(head, id, Body::from(body.clone())).await;
             let is_last = begin.elapsed() + pause > self.retry;
-            let is_up = match answer {
+            match answer {
                 // A server that loads its model says so.
-                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE && !is_last => {
-                    false
+                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE && !is_last => {}
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    sent += u32::from(error.was_sent);
+                    // A server that is there has ended the connection because of the request.
+                    if is_last || !error.is_down || sent == MAX_SENT {
+                        return Err(ApiError::no_upstream(error));
+                    }
                 }
-                Ok(answer) => {
-                    self.queue.set_up(true);
-                    return Ok(answer);
-                }
-                Err(NoAnswer { was_sent, .. }) if !is_last && sent < MAX_SENT => {
-                    sent += u32::from(was_sent);
-                    was_sent
-                }
-                Err(error) => return Err(ApiError::no_upstream(error)),
-            };
-            self.queue.set_up(is_up);
+            }
             self.retries.inc();
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
+
+    /// Sends a request once, and notes whether the server is up.
+    async fn send(
+        &self,
+        head: &Parts,
+        id: &str,
+        body: Body,
+    ) -> Result<hyper::Response<Incoming>, NoAnswer> {
+        let answer = self.upstream.send(head, id, body).await;
+        match &answer {
+            // It may be busy, or not be up yet.
+            Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+            Ok(_) => {
+                if self.queue.set_up(true) {
+                    notice(format_args!("the server at {} answers again", self.upstream.shown()));
+                }
+            }
+            // Once, however many requests find it so.
+            Err(error) if error.is_down => {
+                if self.queue.set_up(false) {
+                    notice(format_args!("warning: {}; requests wait for it", error.why));
+                }
+            }
+            Err(error) => notice(format_args!("warning: {}", error.why)),
+        }
+        answer
+    }
 }
 
 /// The finish reason of a request that ended with this error.
-fn reason(error: &ApiError) -> &'static str {
+pub(super) fn reason(error: &ApiError) -> &'static str {
     match error.status() {
         StatusCode::GATEWAY_TIMEOUT => "deadline",
         StatusCode::BAD_REQUEST | StatusCode::TOO_MANY_REQUESTS => "rejected",

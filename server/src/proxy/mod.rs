@@ -12,6 +12,7 @@ mod generate;
 mod lengths;
 mod metrics;
 mod pace;
+mod path;
 mod queue;
 mod slot;
 mod token_count;
@@ -33,6 +34,7 @@ use trail_scheduler::policies::PolicyKind;
 
 use crate::request_metrics::RequestMetrics;
 use crate::routes::Guard;
+use crate::secret::Secret;
 use crate::server_options::ServerOptions;
 use crate::signals::Signals;
 use crate::state::{ServerState, Shared};
@@ -40,11 +42,11 @@ use crate::{Host, Routes, routes};
 use lengths::Lengths;
 pub use lengths::{Example, Train};
 pub(crate) use queue::Queue;
-use upstream::Upstream;
+use upstream::{Keys, Upstream};
 
 /// Paths whose requests wait for a slot: those that generate, of OpenAI's and Anthropic's APIs,
-/// and llama.cpp's, vLLM's and TGI's own.
-const WAITING: [&str; 10] = [
+/// and llama.cpp's, vLLM's, TGI's and SGLang's own.
+const WAITING: [&str; 11] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -55,6 +57,7 @@ const WAITING: [&str; 10] = [
     "/responses",
     "/infill",
     "/generate",
+    "/generate_stream",
 ];
 
 /// Policies that take no slot from a request that has one: the upstream's requests cannot be
@@ -65,6 +68,8 @@ pub const POLICIES: [&str; 2] = ["sjf", "fcfs"];
 pub struct ProxyOptions {
     /// The server behind it.
     pub upstream: String,
+    /// The key that this server wants.
+    pub upstream_key: Option<Secret>,
     /// Requests that it answers at once.
     pub slots: u32,
     /// Most requests, waiting and being answered.
@@ -115,7 +120,9 @@ pub fn run(
             POLICIES.join(" or ")
         )));
     }
-    let upstream = Upstream::new(&proxy.upstream)?;
+    let has_keys = options.api_key.is_some() || options.api_keys.is_some();
+    let keys = Keys { upstream: proxy.upstream_key, are_for_proxy: has_keys };
+    let upstream = Upstream::new(&proxy.upstream, &keys)?;
     let lengths = Arc::new(Lengths::open(proxy.train, proxy.predictor)?);
     let queue = Queue::new(proxy.slots, proxy.max_requests, proxy.policy, proxy.record)
         .map_err(|error| Error::usage(error.to_string()))?;
@@ -142,7 +149,7 @@ impl Proxy {
         let proxy = self.clone();
         let pass = move |State(state): Shared, request: Request| {
             let proxy = proxy.clone();
-            async move { proxy.pass(&state, request).await }
+            async move { proxy.pass(state, request).await }
         };
         let proxy = self.clone();
         let generate = move |State(state): Shared, request: Request| {
