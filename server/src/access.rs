@@ -106,8 +106,8 @@ impl Access {
         self.use_tokens(tokens);
     }
 
-    /// Records the tokens of the whole answer, in place of those counted so far. What was counted too
-    /// much against the limits of the key stays.
+    /// Records the tokens of the whole answer, in place of those counted so far. Those counted too
+    /// many against the limits of the key stay.
     pub(crate) fn set_tokens(&self, tokens: u64) {
         let before = self.tokens.swap(tokens, Ordering::Relaxed);
         self.use_tokens(tokens.saturating_sub(before));

@@ -192,7 +192,7 @@ impl Watch {
         self.count(reason);
     }
 
-    /// Records the end of a complete answer of which only the time is known.
+    /// Records the end of a complete answer whose tokens are not known.
     pub(crate) fn end_uncounted(&mut self, reason: &str) {
         self.metrics.latency.observe(self.access.arrival.elapsed().as_secs_f64());
         self.count(reason);

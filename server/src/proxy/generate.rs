@@ -60,8 +60,8 @@ impl Drop for Queued<'_> {
 }
 
 impl Proxy {
-    /// Passes on a request that needs no slot. One that needs a slot by another spelling of its path
-    /// waits for it.
+    /// Passes on a request that needs no slot. One that needs a slot, by another spelling of its
+    /// path, waits for it.
     pub(super) async fn pass(
         self: Arc<Self>,
         state: Arc<ServerState>,

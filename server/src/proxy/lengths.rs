@@ -55,7 +55,7 @@ pub(super) struct Lengths {
 struct State {
     predictor: Option<Arc<Predictor>>,
     examples: VecDeque<Example>,
-    /// Inputs of all of them.
+    /// Inputs of all examples.
     inputs: usize,
     /// Answers since the start.
     answers: u64,

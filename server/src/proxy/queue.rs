@@ -3,8 +3,8 @@
 //! A scheduler for as many requests at once as the upstream has slots decides who is next. It knows
 //! nothing of the upstream's steps: a step is made here for each token that a slot takes on
 //! average, by the clock, and whenever a slot becomes free or a request arrives at a free one. So
-//! backlog, rates and the bound on waits are in tokens, as in an engine; an answer's length is there
-//! the time in its slot over the mean time of a token.
+//! backlog, rates and the bound on waits are in tokens, as in an engine; an answer's length is
+//! there the time in its slot over the mean time of a token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ use super::slot::Slot;
 
 /// Tokens of a prompt that count in the order: those of a longer one count as so many.
 const MAX_PROMPT: u32 = 1 << 13;
-/// Tokens of an answer after which the scheduler is given its request anew.
+/// Tokens of an answer after which its request is submitted again to the scheduler.
 const MAX_ANSWER: u32 = 1 << 15;
-/// Priority of a request that is given anew: before all others, so that it keeps its slot.
+/// Priority of such a request: before all others, so that it keeps its slot.
 const RENEWED: i32 = -127;
 
 /// Shortest time between two looks at the clock.
@@ -81,8 +81,8 @@ impl Queue {
             max_running: slots,
             max_requests: max_requests.max(slots),
             token_budget: u32::MAX,
-            // The upstream has KV of its own: here every request with a slot has all that it may
-            // need, so that a free slot is taken and none is taken away.
+            // The KV is the upstream's: here every request with a slot has all that it may need, so
+            // that a free slot is taken and none is taken away.
             num_blocks: slots.saturating_mul(blocks_for(max_context)),
             max_context,
             watermark: 0.0,
@@ -266,8 +266,8 @@ impl State {
         self.renew(now_s);
     }
 
-    /// Gives the scheduler those requests anew that have all the tokens that it counts. The next
-    /// step, before which no other request can take their slots, puts them back.
+    /// Submits requests again that have all the tokens that the scheduler counts. The next step,
+    /// before which no other request can take their slots, puts them back.
     fn renew(&mut self, now_s: f64) {
         let is_spent = |idx: &RequestIdx| self.scheduler.state(*idx).generated >= MAX_ANSWER;
         let rows = self.scheduler.last_plan().rows.iter().map(|row| row.idx);

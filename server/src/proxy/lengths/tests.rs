@@ -86,11 +86,11 @@ fn what_is_kept_of_long_prompts_is_bounded() {
     let lengths = lengths(|_| None);
     let long = || (0..VOCAB as u32).map(|word| (word, 1.0)).collect::<Vec<_>>();
     let mut state = lengths.state();
-    let most = KEPT_INPUTS / VOCAB;
-    for at in 0..most as u32 + 10 {
+    let max = KEPT_INPUTS / VOCAB;
+    for at in 0..max as u32 + 10 {
         state.keep((long(), at));
     }
-    assert_eq!((state.examples.len(), state.examples[0].1), (most, 10));
+    assert_eq!((state.examples.len(), state.examples[0].1), (max, 10));
     (0..KEPT).for_each(|_| state.keep((vec![(1, 1.0)], 0)));
     assert_eq!((state.examples.len(), state.inputs), (KEPT, KEPT));
 }

@@ -84,7 +84,7 @@ fn an_answer_of_any_length_keeps_its_slot_to_its_end() {
     step(&queue, 2 * MAX_ANSWER + 100);
     assert!(!is_admitted(&mut first) && !is_admitted(&mut second));
     assert_eq!((queue.load().0, queue.load().1), (1, 2));
-    // Its client leaves when the scheduler was just given it anew.
+    // Its client leaves when it was just submitted again.
     let before = queue.state().ids;
     let made = (0..MAX_ANSWER).take_while(|_| queue.state().ids == before);
     made.for_each(|_| step(&queue, 1));
