@@ -262,14 +262,16 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_not_kept() {
-        let long = format!(
-            "data: {}\n\ndata: {{\"usage\":{{\"output_tokens\":3}}}}\n\n",
-            "a".repeat(MAX_EVENT)
-        );
-        assert_eq!(count(STREAM, &long, 1 << 16), Some(3));
-        assert_eq!(
-            count("application/json", &format!("{{}}{}", " ".repeat(MAX_ANSWER)), 1 << 16),
-            None
-        );
+        let event = |pad: usize| {
+            let pad = "a".repeat(pad);
+            format!("data: {{\"pad\":\"{pad}\",\"usage\":{{\"output_tokens\":3}}}}\n\n")
+        };
+        let object =
+            |pad: usize| format!("{{\"usage\":{{\"output_tokens\":3}}}}{}", " ".repeat(pad));
+        for (pad, events, whole) in [(9, Some(3), Some(3)), (MAX_ANSWER, Some(1), None)] {
+            let stream = event(pad) + "data: {}\n\n";
+            assert_eq!(count(STREAM, &stream, 1 << 16), events, "{pad}");
+            assert_eq!(count("application/json", &object(pad), 1 << 16), whole, "{pad}");
+        }
     }
 }

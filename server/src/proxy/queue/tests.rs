@@ -66,6 +66,21 @@ fn steps_come_at_the_pace_of_the_answers() {
     assert_eq!(state.step - steps, made, "no token comes while the server is down");
 }
 
+#[test]
+fn the_time_before_the_last_sending_is_none_of_the_answer_s() {
+    let queue = queue(1, 8);
+    let mut slot = submit(&queue, 10.0);
+    assert!(is_admitted(&mut slot));
+    slot.sent();
+    std::thread::sleep(Duration::from_millis(200));
+    slot.sent();
+    slot.set_tokens(10);
+    drop(slot);
+    // It would be 0.02 s with that time, which is 0.03 s before the first answer.
+    let token_s = queue.state().pace.token_s();
+    assert!(token_s < 0.015, "{token_s}");
+}
+
 /// Steps of `queue`, as the clock makes them.
 fn step(queue: &Arc<Queue>, count: u32) {
     let mut state = queue.state();
