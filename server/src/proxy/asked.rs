@@ -91,8 +91,8 @@ impl Asked {
         let mut features = Features::default();
         let mut bytes = 0;
         // The Responses API has the form of an answer in an object `text`.
-        let is_text = |name: &&str, value: &Value| *name != "text" || !value.is_object();
-        let texts = TEXTS.iter().filter_map(|name| value(name).filter(|of| is_text(&name, of)));
+        let is_text = |name: &str, value: &Value| name != "text" || !value.is_object();
+        let texts = TEXTS.iter().filter_map(|name| value(name).filter(|of| is_text(name, of)));
         texts.for_each(|text| {
             read_text(&text, &mut |text| {
                 bytes += text.len();

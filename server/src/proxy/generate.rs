@@ -21,6 +21,7 @@ use super::token_count::TokenCount;
 use super::upstream::{NoAnswer, end_to_end};
 use super::{Proxy, WAITING, path};
 use crate::access::Access;
+use crate::body_limits::BodyLimits;
 use crate::connection::PassedOn;
 use crate::error::ApiError;
 use crate::lifecycle::Phase;
@@ -68,6 +69,7 @@ impl Proxy {
         request: Request,
     ) -> Result<Response, ApiError> {
         let Some(path) = path::plain(request.uri().path()) else {
+            BodyLimits::discard(request).await;
             return Err(ApiError::invalid("the path goes up by '..': give it without"));
         };
         if request.method() == Method::POST && WAITING.contains(&&*path) {

@@ -38,7 +38,7 @@ fn a_server_that_was_killed_and_is_back_loses_no_waiting_request() {
     let loading =
         Upstream::start_at(address, |_, stream, _| object(stream, "503 Service Unavailable", "{}"));
     loading.wait_for(1);
-    drop(loading);
+    end(loading, &server, 2.0);
     let upstream = Upstream::start_at(address, answer);
     upstream.flags.released.store(true, SeqCst);
     for connection in running.into_iter().chain(waiting).chain([late]) {
