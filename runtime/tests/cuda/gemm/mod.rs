@@ -148,7 +148,8 @@ fn wgmma_products_are_their_references() {
     let Some(bench) = cuda::Bench::hopper() else { return };
     let mut checked = BTreeSet::new();
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
-        for (at, rows) in [65, 66, 127, 128, 129, 255, 256, 257, 300, 1000].into_iter().enumerate() {
+        for (at, rows) in [65, 66, 127, 128, 129, 255, 256, 257, 300, 1000].into_iter().enumerate()
+        {
             let family = Family::Group { shared: at % 2 > 0 };
             let case = Case { family, ..Case::random(&mut chance, end, rows) };
             checked.insert(epilogues::check(&bench, &mut chance, &case));

@@ -122,7 +122,9 @@ pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
         is_filled && feature_tiles.is_multiple_of(columns) && has_room
     });
     instances
-        .flat_map(|instance| [false, true].map(|shared| candidate(chip, product, &instance, shared)))
+        .flat_map(|instance| {
+            [false, true].map(|shared| candidate(chip, product, &instance, shared))
+        })
         .flatten()
         .collect()
 }
