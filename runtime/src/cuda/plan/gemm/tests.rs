@@ -129,7 +129,8 @@ fn no_block_of_a_line_is_without_a_unit() {
 
 fn check_line(plan: &GemmPlan) {
     let name = plan.launch.kernel;
-    let (tokens, depth, is_line) = match name.strip_prefix("wgmma_residual_") {
+    let own = name.strip_prefix("wgmma_residual_");
+    let (tokens, depth, is_line) = match own.map(|rest| rest.trim_start_matches("cluster_")) {
         Some(tokens) => (tokens.parse().unwrap(), 2 * wgmma::DEPTH, false),
         None => {
             let mut instances = SKINNY.iter().chain(&TILED);
@@ -137,8 +138,8 @@ fn check_line(plan: &GemmPlan) {
             (instance.tokens, instance.depth, name.starts_with("skinny"))
         }
     };
-    let tiles = plan.features / 128 * plan.product.rows.div_ceil(tokens);
-    let grid = plan.launch.grid[0] as usize;
+    let [grid, columns, _] = plan.launch.grid.map(|extent| extent as usize);
+    let tiles = plan.features / 128 / columns * plan.product.rows.div_ceil(tokens);
     let is_whole = plan.partial_floats == 0 && name.starts_with("wgmma");
     let shared = if is_line { tiles } else { tiles % grid };
     let units = shared * (plan.width / depth);
