@@ -110,6 +110,7 @@ pub fn check_text(text: &[u8]) -> [Option<serde_json::Value>; 2] {
         let rules = HeadRules {
             is_loopback,
             allowed_hosts: allowed_hosts.clone(),
+            takes_json_alone: true,
             origins: Origins::default(),
         };
         rules.check(&request).err().map(|error| error.body())
