@@ -5,8 +5,10 @@ mod arrays;
 mod engine;
 mod error;
 mod forecasts;
+mod length_predictor;
 mod params;
 mod probe;
+mod ranks;
 mod scheduler;
 mod simulator;
 mod stream;
@@ -23,7 +25,11 @@ mod _native {
     #[pymodule_export]
     use crate::error::{EngineError, ModelError, RequestError, TrailError};
     #[pymodule_export]
+    use crate::length_predictor::LengthPredictor;
+    #[pymodule_export]
     use crate::probe::Probe;
+    #[pymodule_export]
+    use crate::ranks::Ranks;
     #[pymodule_export]
     use crate::scheduler::{Plan, Row, Scheduler};
     #[pymodule_export]
