@@ -33,7 +33,7 @@ fn us(time: Duration, calls: u32) -> f64 {
 fn scheduler() -> Result<(), Box<dyn Error>> {
     let config = SchedulerConfig { num_blocks: 1 << 16, ..SchedulerConfig::default() };
     let config = SchedulerConfig { max_running: RUNNING, token_budget: 4096, ..config };
-    let mut scheduler = CheckedScheduler::new(config, PolicyKind::trail(0.8).build())?;
+    let mut scheduler = CheckedScheduler::new(config, PolicyKind::trail(0.8))?;
     let new = NewRequest {
         prompt_tokens: 16,
         max_tokens: 4096,

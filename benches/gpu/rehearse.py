@@ -92,7 +92,7 @@ def faults_stay(session):
     check("the context breaks", status[BREAKS] == "failed", printed)
     check("the disk is full", "No space left" in printed, printed)
     items = {row["item"] for row in rows}
-    for item in ("doctor", "vectors", "decode 3 hopper-products", "products bulk 1", "swap"):
+    for item in ("doctor", "vectors", "decode 3", "products wgmma 128", "swap"):
         check(f"{item} is run", item in items, printed)
     return rows
 

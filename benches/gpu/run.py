@@ -86,14 +86,14 @@ class Run:
                     done.result()
 
     def item(self, name, item):
-        """Runs one item, unless it was ok before, or cannot or must not be run."""
+        """Runs one item, unless it was ok before, or cannot be run."""
         if item.name in self.report.done:
             return
         left = self.end - time.monotonic()
         row = {"slice": name, "item": item.name}
         lost = "it did not come to an end twice" if item.name in self.report.lost else ""
         short = f"{left:.0f} s are left" if left < min(item.seconds, LEAST) else ""
-        if why := item.skip or self.dead or lost or short:
+        if why := self.dead or lost or short:
             self.report.add(row | {"status": "skipped", "seconds": 0, "tail": why})
             return
         self.report.begin(name, item.name)

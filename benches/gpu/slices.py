@@ -22,15 +22,11 @@ FAMILIES = [
     "cuda_backend backend::cuda_grouped_heads",
     "cuda ceiling::a_read_reads_every_word_once",
 ]
-# Tests of Hopper's kernels, from the simplest to the last, by the beginning of their names.
-HOPPER = {
-    "bulk": ("cuda gemm::bulk_",),
-    "wgmma": ("cuda gemm::wgmma_products", "cuda gemm::wgmma_adds_up"),
-    "attention": ("cuda attention::wgmma_", "cuda attention::split_wgmma_"),
-    "steps": ("cuda_backend backend::hopper::",),
-    "clusters": ("cuda gemm::wgmma_clusters",),
-}
-MEGAKERNEL = ("cuda_backend backend::megakernel::",)
+MEGAKERNEL = "cuda_backend backend::megakernel::"
+# Families that a sanitizer is of no use for: random events whose number depends on the time, and
+# for racecheck the kernels with mbarriers, which it does not follow.
+TIMED = "cuda_backend swap::"
+WITH_MBARRIERS = "cuda_backend backend::"
 # Kernels whose counters are read, and the benchmark that launches them.
 PROFILED = {
     "skinny_swiglu_8": ["decode", "--batch", "8"],
@@ -38,7 +34,7 @@ PROFILED = {
     "tiled_swiglu_256": ["prefill", "--tokens", "2048"],
 }
 # Slices in the order in which they run, and those that run only when they are named.
-SLICES = ["first", "correct", "figures", "hopper", "rest"]
+SLICES = ["first", "correct", "figures", "rest"]
 NAMED = ["loads", "burst"]
 
 
@@ -53,8 +49,6 @@ class Item:
     # Text without which its output, or its file `log`, is a failure.
     expects: str = ""
     log: Path = None
-    # The reason for which it is not to be run.
-    skip: str = ""
 
 
 class Plan:
@@ -83,10 +77,9 @@ class Plan:
 
     def correct(self):
         """Every other test of the default path, each in a process, then some under memcheck."""
-        experiments = [*sum(HOPPER.values(), ()), *MEGAKERNEL]
-        names = [name for name in self.names if not name.startswith(tuple(experiments))]
+        names = [name for name in self.names if not name.startswith(MEGAKERNEL)]
         yield [self.test(name) for name in names[: self.scale.tests]]
-        yield self.sanitizer("memcheck")
+        yield self.sanitizer("memcheck", TIMED)
 
     def figures(self):
         """Whole steps, the overlap and prompts; peers last, but for the matrix rate."""
@@ -104,32 +97,11 @@ class Plan:
             yield self.peer("decode", *more)
             yield self.peer("prefill", "--tokens", ",".join(map(str, self.scale.prompts)))
 
-    def hopper(self):
-        """Hopper's kernels: proofs from the simplest to the last, then figures of what passed."""
-        failed = {}
-        for family, starts in HOPPER.items():
-            tests = [self.test(name) for name in self.names if name.startswith(starts)]
-            tests = tests[: self.scale.tests]
-            yield tests
-            passed = tests and all(test.name in self.done for test in tests)
-            failed[family] = "" if passed else f"the tests of {family} did not pass"
-        steps = failed["bulk"] or failed["wgmma"] or failed["attention"] or failed["steps"]
-        for batch in self.scale.batches:
-            yield self.decode(batch, "hopper-products", skip=steps)
-        for tokens in self.scale.prompts:
-            yield self.prefill(tokens, "hopper-products", skip=steps)
-        clusters = "hopper-products,hopper-clusters"
-        largest = max(self.scale.batches)
-        yield self.decode(largest, clusters, skip=steps or failed["clusters"])
-        for tokens in self.scale.prompts:
-            yield self.prefill(tokens, clusters, skip=steps or failed["clusters"])
-        for kernel, rows in {"bulk": [1, 8, 32, 64], "wgmma": [32, 128, 256, 2048, 4096]}.items():
-            yield from self.products(kernel, rows, failed[kernel])
-
     def rest(self):
         """Kernels alone, transfers, serving, the megakernel, counters, races."""
         yield from self.products("skinny", [1, 8, 16, 32, 64])
         yield from self.products("tiled", [128, 256, 2048])
+        yield from self.products("wgmma", [128, 256, 2048, 4096])
         yield self.kernels("attention", ["--part", "attention"])
         yield self.kernels("small", ["--part", "small"])
         swap = ["bench", "swap", "--shape", self.scale.shape, *self.scale.swap, "--json"]
@@ -143,10 +115,10 @@ class Plan:
             yield Item("serve", argv, 120)
         names = [name for name in self.names if name.startswith(MEGAKERNEL)]
         yield [self.test(name) for name in names[: self.scale.tests]]
-        yield self.decode(1, "megakernel")
+        yield self.decode(1, megakernel=True)
         if self.scale.counters and shutil.which("ncu"):
             yield from (self.counters(kernel) for kernel in PROFILED)
-        yield self.sanitizer("racecheck")
+        yield self.sanitizer("racecheck", (TIMED, WITH_MBARRIERS))
 
     def loads(self):
         """Policies at shares of the capacity: forced lengths, and too few KV blocks for all."""
@@ -171,35 +143,33 @@ class Plan:
         argv = [str(self.bin / program), "--exact", test, "--test-threads=1"]
         return Item(f"test {name}", argv, 40 * self.scale.slow, expects="1 passed")
 
-    def bench(self, name, argv, seconds, more=(), skip=""):
+    def bench(self, name, argv, seconds, more=()):
         model = ["--device", "cuda", "--random-weights", self.scale.shape, "--json"]
         argv = [self.trail, "bench", *argv, *model, *more]
-        return Item(name, argv, seconds * self.scale.slow, skip=skip)
+        return Item(name, argv, seconds * self.scale.slow)
 
-    def step(self, name, argv, experiments, skip=""):
+    def step(self, name, argv, more=()):
         """Steps on the backend alone, whose floor needs the matrix rate."""
-        more = [*self.scale.ceilings, *self.rate()]
-        if experiments:
-            name, more = f"{name} {experiments}", [*more, "--experimental", experiments]
-        return self.bench(name, argv, 60, more, skip)
+        return self.bench(name, argv, 60, [*self.scale.ceilings, *self.rate(), *more])
 
-    def decode(self, batch, experiments="", skip=""):
+    def decode(self, batch, megakernel=False):
         argv = ["decode", "--context", self.scale.context, "--batch", str(batch)]
-        return self.step(f"decode {batch}", argv, experiments, skip)
+        if megakernel:
+            return self.step(f"decode {batch} megakernel", argv, ["--megakernel"])
+        return self.step(f"decode {batch}", argv)
 
-    def prefill(self, tokens, experiments="", skip=""):
-        argv = ["prefill", "--tokens", str(tokens)]
-        return self.step(f"prefill {tokens}", argv, experiments, skip)
+    def prefill(self, tokens):
+        return self.step(f"prefill {tokens}", ["prefill", "--tokens", str(tokens)])
 
-    def products(self, kernel, rows, skip=""):
+    def products(self, kernel, rows):
         for count in rows[: self.scale.cases]:
             argv = ["--part", "products", "--kernel", kernel, "--rows", str(count)]
-            yield self.kernels(f"products {kernel} {count}", argv, skip)
+            yield self.kernels(f"products {kernel} {count}", argv)
 
-    def kernels(self, name, argv, skip=""):
+    def kernels(self, name, argv):
         argv = ["bench", "kernels", *argv, "--shape", self.scale.shape, "--json"]
         argv += [*self.scale.ceilings, *self.scale.kernels, *self.rate()]
-        return Item(name, [self.trail, *argv], 90, skip=skip)
+        return Item(name, [self.trail, *argv], 90)
 
     def peer(self, what, *argv):
         argv = ["python3", str(PEERS / "torch_step.py"), what, *argv]
@@ -212,14 +182,15 @@ class Plan:
         argv = [*counters, "--log-file", str(log), *bench.argv]
         return Item(f"ncu {kernel}", argv, 120, expects="Section:", log=log)
 
-    def sanitizer(self, tool):
-        """A test of each family under a tool of compute-sanitizer, if it is installed."""
+    def sanitizer(self, tool, without):
+        """A test of each family, but for names that begin with `without`, under a tool of
+        compute-sanitizer, if it is installed."""
         found = shutil.which("compute-sanitizer")
-        tests = [self.test(name) for name in FAMILIES[: self.scale.tests] if found]
+        names = [name for name in FAMILIES if found and not name.startswith(without)]
         checked = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "3"]
         return [
             Item(f"{tool} {test.name}", [*checked, *test.argv], 120, expects="1 passed")
-            for test in tests
+            for test in map(self.test, names[: self.scale.tests])
         ]
 
 

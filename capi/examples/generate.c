@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     }
 
     TrailRequestOptions request_options;
-    check(trail_request_options_default(&request_options), "options");
+    check(trail_request_options_default(&request_options, sizeof request_options), "options");
     request_options.prompt = tokens;
     request_options.num_prompt = num_tokens;
     request_options.max_tokens = 200;

@@ -39,7 +39,7 @@ static Request *find(Request *requests, unsigned arrived, uint64_t number) {
 
 static double mean_latency_s(const char *policy) {
     TrailSchedulerOptions options;
-    check(trail_scheduler_options_default(&options), "options");
+    check(trail_scheduler_options_default(&options, sizeof options), "options");
     options.max_running = MAX_RUNNING;
     options.num_blocks = 64;
     options.max_context = 512;
@@ -56,7 +56,7 @@ static double mean_latency_s(const char *policy) {
             Request *request = &requests[arrived];
             *request = request_at(arrived);
             TrailNewRequest new_request;
-            check(trail_new_request_default(&new_request), "new request");
+            check(trail_new_request_default(&new_request, sizeof new_request), "new request");
             new_request.prompt_tokens = 8 + arrived % 56;
             new_request.max_tokens = request->length;
             new_request.arrival_s = request->arrival_s;
@@ -101,7 +101,7 @@ int main(void) {
     /* A wrong call has a reason, and changes nothing. */
     TrailScheduler *scheduler = NULL;
     TrailSchedulerOptions options;
-    check(trail_scheduler_options_default(&options), "options");
+    check(trail_scheduler_options_default(&options, sizeof options), "options");
     if (trail_scheduler_open("no policy", &options, &scheduler) == TRAIL_STATUS_OK ||
         scheduler != NULL) {
         return 1;

@@ -26,7 +26,8 @@ typedef enum TrailStatus {
    */
   TRAIL_STATUS_OK = 0,
   /*
-   An argument or a request is invalid, or a call does not fit the state of its handle.
+   An argument, an option or a request is invalid, or a call does not fit the state of its
+   handle.
    */
   TRAIL_STATUS_ARGUMENT = 1,
   /*
@@ -151,8 +152,10 @@ typedef struct TrailEngineInfo {
 } TrailEngineInfo;
 
 /*
- Called after each event of a request, on the engine's thread: it must not wait, and not call the
- functions of its request.
+ Called after each event of a request, on a thread of the engine's, perhaps before
+ `trail_engine_submit` returns. It must not wait, not call the functions of its request, and not
+ close a handle. It is not called any more once `trail_request_close` has returned, which waits
+ for a call in progress, nor once a submission has failed.
  */
 typedef void (*TrailNotify)(void *data);
 
@@ -233,7 +236,7 @@ typedef struct TrailRequestOptions {
    */
   size_t num_stop_tokens;
   /*
-   Called after each event; NULL for none.
+   Called after each event, until the request is closed; NULL for none.
    */
   TrailNotify notify;
   /*
@@ -344,7 +347,7 @@ typedef struct TrailNewRequest {
    */
   double arrival_s;
   /*
-   Output tokens that a predictor expects of the prompt; negative for none.
+   Output tokens that a predictor expects of the prompt, above 0; negative for none.
    */
   float predicted_length;
 } TrailNewRequest;
@@ -487,9 +490,11 @@ enum TrailStatus trail_engine_submit(const struct TrailEngine *engine,
 bool trail_engine_has_failed(const struct TrailEngine *engine);
 
 /*
- Fills `options` with the defaults: 128 tokens, temperature 1, a random seed.
+ Fills `options` of `sizeof(TrailRequestOptions)` bytes with the defaults: 128 tokens,
+ temperature 1, a random seed.
  */
-enum TrailStatus trail_request_options_default(struct TrailRequestOptions *options);
+enum TrailStatus trail_request_options_default(struct TrailRequestOptions *options,
+                                               size_t size);
 
 /*
  Waits at most `timeout_ms` for the next event, and writes it: `TRAIL_EVENT_KIND_NONE` if none
@@ -510,14 +515,17 @@ enum TrailStatus trail_request_cancel(const struct TrailRequest *request);
 float trail_request_predicted(const struct TrailRequest *request);
 
 /*
- Ends a request, which is cancelled if it goes on. NULL is none.
+ Ends a request, which is cancelled if it goes on; its `notify` is not called any more. NULL is
+ none.
  */
 void trail_request_close(struct TrailRequest *request);
 
 /*
- Fills `options` with the defaults: those of vLLM, and 1,024 blocks.
+ Fills `options` of `sizeof(TrailSchedulerOptions)` bytes with the defaults: those of vLLM, and
+ 1,024 blocks.
  */
-enum TrailStatus trail_scheduler_options_default(struct TrailSchedulerOptions *options);
+enum TrailStatus trail_scheduler_options_default(struct TrailSchedulerOptions *options,
+                                                 size_t size);
 
 /*
  Creates a scheduler of a policy, as `"trail:0.8"`; `trail_scheduler_close` ends it.
@@ -532,9 +540,9 @@ enum TrailStatus trail_scheduler_open(const char *policy,
 void trail_scheduler_close(struct TrailScheduler *scheduler);
 
 /*
- Fills `request` with the defaults: no prediction.
+ Fills `request` of `sizeof(TrailNewRequest)` bytes with the defaults: no prediction.
  */
-enum TrailStatus trail_new_request_default(struct TrailNewRequest *request);
+enum TrailStatus trail_new_request_default(struct TrailNewRequest *request, size_t size);
 
 /*
  Takes a request into the queue, and writes its number, which no other one of the scheduler has.

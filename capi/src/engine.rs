@@ -41,7 +41,9 @@ pub unsafe extern "C" fn trail_engine_open(
     guard(|| {
         // SAFETY: as the header asks for.
         let options = unsafe { pointers::texts("options", options, num_options) }?;
-        let model = Arc::new(OpenModel::open(&options).map_err(Failure::model)?);
+        pointers::check("engine", engine)?;
+        let model = OpenModel::open(&options);
+        let model = Arc::new(model.map_err(|why| Failure::of(&why, TrailStatus::Model))?);
         // SAFETY: as the header asks for.
         unsafe { pointers::give("engine", engine, TrailEngine { model }) }
     })
@@ -94,6 +96,7 @@ pub unsafe extern "C" fn trail_engine_encode(
         let engine = unsafe { pointers::reference("engine", engine) }?;
         // SAFETY: as the header asks for.
         let text = unsafe { pointers::text("text", text) }?;
+        pointers::check("num_tokens", num_tokens)?;
         let all = encode(&engine.model, text, as_chat).map_err(Failure::argument)?;
         let written = &all[..all.len().min(capacity)];
         // SAFETY: as the header asks for.
@@ -123,14 +126,17 @@ pub unsafe extern "C" fn trail_engine_submit(
         // SAFETY: as the header asks for.
         let engine = unsafe { pointers::reference("engine", engine) }?;
         // SAFETY: as the header asks for.
-        let options = unsafe { pointers::reference("options", options) }?;
+        let options = unsafe { pointers::sized("options", options) }?;
         // SAFETY: as the header asks for.
-        let (new, stops) = unsafe { options.read() }?;
+        let (new, stops, notifications) = unsafe { options.read() }?;
         pointers::check("request", request)?;
         let answer = engine.model.submit(new, stops, Default::default());
-        let answer = answer.map_err(|why| Failure::submission(&why))?;
+        let answer = answer.map_err(|why| Failure::of(&why, TrailStatus::Engine))?;
         // SAFETY: as the header asks for.
-        unsafe { pointers::give("request", request, TrailRequest::new(&engine.model, answer)) }
+        unsafe {
+            let new = TrailRequest::new(&engine.model, answer, notifications);
+            pointers::give("request", request, new)
+        }
     })
 }
 

@@ -23,6 +23,38 @@ pub(crate) unsafe fn reference<'a, T>(name: &str, pointer: *const T) -> Result<&
     Ok(unsafe { &*pointer })
 }
 
+/// The structure at `pointer`, which begins with its size. One of another version of the header is
+/// refused before more than its size is read.
+pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    check(name, pointer)?;
+    // SAFETY: not null, aligned, and a structure that begins with a size, as the caller promises.
+    check_size::<T>(name, unsafe { pointer.cast::<usize>().read() })?;
+    // SAFETY: as above, and the structure has the size of this one.
+    Ok(unsafe { &*pointer })
+}
+
+/// Writes the defaults of a structure. One whose caller has another `size` is left as it is.
+pub(crate) unsafe fn fill<T>(
+    name: &str,
+    pointer: *mut T,
+    size: usize,
+    default: T,
+) -> Result<(), Failure> {
+    check_size::<T>(name, size)?;
+    // SAFETY: as the caller promises, of a structure of this size.
+    unsafe { write(name, pointer, default) }
+}
+
+fn check_size<T>(name: &str, given: usize) -> Result<(), Failure> {
+    match size_of::<T>() {
+        expected if given == expected => Ok(()),
+        expected => Err(Failure::argument(format!(
+            "the size of {name} is {given}, and the library's structure has {expected} bytes: give \
+             sizeof to its default function, and compile with the header of this library"
+        ))),
+    }
+}
+
 /// The value at `pointer`, for a call that changes it.
 pub(crate) unsafe fn exclusive<'a, T>(name: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
     check(name, pointer)?;
@@ -125,6 +157,10 @@ mod tests {
             assert_eq!(slice::<u64>("c", std::ptr::null(), 0).map_err(why), Ok(&[][..]));
             assert!(slice("d", bytes.as_ptr(), usize::MAX).map_err(why).is_err());
             assert_eq!(slice("e", bytes.as_ptr(), 2).map_err(why), Ok(&bytes[..]));
+            // Of another version of the header, and shorter: all that may be read is its size.
+            let older = bytes.as_ptr().cast::<[usize; 4]>();
+            let refusal = sized("f", older).map_err(why).expect_err("another size");
+            assert!(refusal.starts_with("the size of f is 1, "), "{refusal}");
             assert!(
                 text("f", c"\xff".as_ptr()).map_err(why).is_err_and(|why| why.contains("UTF-8"))
             );

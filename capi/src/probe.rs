@@ -3,13 +3,10 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use trail_probe::{Beside, Partials, Probe, Rows};
+use trail_probe::{Probe, non_finite_row};
 
 use crate::pointers;
 use crate::status::{Failure, TrailStatus, guard, value};
-
-/// Rows of a pass.
-const PASS_ROWS: usize = 96;
 
 /// A trained probe. Any number of threads may call its functions at once.
 pub struct TrailProbe {
@@ -78,26 +75,22 @@ pub unsafe extern "C" fn trail_probe_predict(
         let rows = if has_age { num_rows } else { 0 };
         // SAFETY: as the header asks for.
         let generated = unsafe { pointers::slice("generated", generated, rows) }?;
-        let expected = predict(probe, activations, generated, num_rows);
+        check_finite(activations, d)?;
+        let all = probe.head.distributions(activations, generated, None);
+        let expected = all.chunks_exact(probe.bins.count()).map(|p| probe.bins.expected(p));
+        let expected: Vec<f32> = expected.collect();
         // SAFETY: as the header asks for.
         unsafe { pointers::write_all("remaining", remaining, &expected) }
     })
 }
 
-fn predict(probe: &Probe, activations: &[f32], generated: &[u32], rows: usize) -> Vec<f32> {
-    let (head, bins) = (&probe.head, probe.head.bins());
-    let partials = Partials::new(head, rows.clamp(1, PASS_ROWS));
-    let mut p = vec![0.0; rows.min(PASS_ROWS) * bins];
-    let mut expected = Vec::with_capacity(rows);
-    for (pass, activations) in activations.chunks(PASS_ROWS * head.d()).enumerate() {
-        let beside = |row: usize| Beside {
-            generated: generated.get(pass * PASS_ROWS + row).copied().unwrap_or(1),
-            prompt: None,
-        };
-        let rows = activations.len() / head.d();
-        let p = &mut p[..rows * bins];
-        head.forward(Rows { activations, beside: &beside }, rows, &partials, p);
-        expected.extend(p.chunks_exact(bins).map(|p| probe.bins.expected(p)));
+/// Refuses activations `[rows, d]` that are no numbers.
+pub(crate) fn check_finite(activations: &[f32], d: usize) -> Result<(), Failure> {
+    match non_finite_row(activations, d) {
+        Some(row) => {
+            let why = format!("row {row} of the activations has NaN or infinity");
+            Err(Failure::argument(why))
+        }
+        None => Ok(()),
     }
-    expected
 }

@@ -1,7 +1,7 @@
 //! A request, from its options to its last event.
 
 use std::ffi::{c_char, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use trail_cli::{Answer, OpenModel, random};
@@ -11,8 +11,10 @@ use crate::event::TrailEvent;
 use crate::pointers;
 use crate::status::{Failure, TrailStatus, guard, value};
 
-/// Called after each event of a request, on the engine's thread: it must not wait, and not call the
-/// functions of its request.
+/// Called after each event of a request, on a thread of the engine's, perhaps before
+/// `trail_engine_submit` returns. It must not wait, not call the functions of its request, and not
+/// close a handle. It is not called any more once `trail_request_close` has returned, which waits
+/// for a call in progress, nor once a submission has failed.
 pub type TrailNotify = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// Options of a request. `trail_request_options_default` fills it.
@@ -55,7 +57,7 @@ pub struct TrailRequestOptions {
     pub stop_tokens: *const u32,
     /// Number of these tokens.
     pub num_stop_tokens: usize,
-    /// Called after each event; NULL for none.
+    /// Called after each event, until the request is closed; NULL for none.
     pub notify: TrailNotify,
     /// Its argument.
     pub notify_data: *mut c_void,
@@ -89,18 +91,50 @@ impl Default for TrailRequestOptions {
     }
 }
 
-/// The argument of a notification.
-struct NotifyData(*mut c_void);
+/// A function of C with its argument.
+struct Call {
+    function: unsafe extern "C" fn(data: *mut c_void),
+    data: *mut c_void,
+}
 
-// SAFETY: the caller of C gives a pointer for the engine's thread, as the header says.
-unsafe impl Send for NotifyData {}
-// SAFETY: as above; this crate does not read what is there.
-unsafe impl Sync for NotifyData {}
+// SAFETY: the caller of C gives a pointer for the engine's thread, as the header says; this crate
+// does not read what is there.
+unsafe impl Send for Call {}
+
+/// The notifications of a request: none comes after it is dropped, which waits for one in progress.
+pub(crate) struct Notifications(Arc<Mutex<Option<Call>>>);
+
+impl Notifications {
+    fn new(options: &TrailRequestOptions) -> Notifications {
+        let call = |function| Call { function, data: options.notify_data };
+        Notifications(Arc::new(Mutex::new(options.notify.map(call))))
+    }
+
+    /// The engine's end.
+    fn notify(&self) -> Notify {
+        let call = self.0.clone();
+        Arc::new(move || {
+            if let Some(Call { function, data }) = &*lock(&call) {
+                // SAFETY: a function for this argument on this thread, as the header asks for.
+                unsafe { function(*data) };
+            }
+        })
+    }
+}
+
+impl Drop for Notifications {
+    fn drop(&mut self) {
+        lock(&self.0).take();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl TrailRequestOptions {
-    /// The request, and its stop strings.
-    pub(crate) unsafe fn read(&self) -> Result<(Request, Vec<String>), Failure> {
-        check_size(self.size, size_of::<TrailRequestOptions>())?;
+    /// The request, its stop strings and its notifications.
+    pub(crate) unsafe fn read(&self) -> Result<(Request, Vec<String>, Notifications), Failure> {
         // SAFETY: as the header asks for.
         let prompt = unsafe { pointers::slice("prompt", self.prompt, self.num_prompt) }?;
         // SAFETY: as the header asks for.
@@ -108,19 +142,12 @@ impl TrailRequestOptions {
         let stop_tokens =
             // SAFETY: as the header asks for.
             unsafe { pointers::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens) }?;
-        let data = NotifyData(self.notify_data);
-        let notify = self.notify.map(|notify| -> Notify {
-            Arc::new(move || {
-                let NotifyData(data) = &data;
-                // SAFETY: a function for this argument on this thread, as the header asks for.
-                unsafe { notify(*data) };
-            })
-        });
+        let notifications = Notifications::new(self);
         let request = Request {
             stop_tokens: stop_tokens.to_vec(),
             ignore_eos: self.ignore_eos,
             priority: self.priority,
-            notify,
+            notify: self.notify.map(|_| notifications.notify()),
             sampling: SamplingParams {
                 temperature: self.temperature,
                 top_p: self.top_p,
@@ -134,28 +161,19 @@ impl TrailRequestOptions {
             },
             ..Request::new(prompt.to_vec(), self.max_tokens)
         };
-        Ok((request, stops))
+        Ok((request, stops, notifications))
     }
 }
 
-/// Refuses a structure of another version of the header.
-pub(crate) fn check_size(given: usize, expected: usize) -> Result<(), Failure> {
-    if given == expected {
-        return Ok(());
-    }
-    Err(Failure::argument(format!(
-        "size is {given}, and the library's structure has {expected} bytes: fill it by its default \
-         function, with the header of this library"
-    )))
-}
-
-/// Fills `options` with the defaults: 128 tokens, temperature 1, a random seed.
+/// Fills `options` of `sizeof(TrailRequestOptions)` bytes with the defaults: 128 tokens,
+/// temperature 1, a random seed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trail_request_options_default(
     options: *mut TrailRequestOptions,
+    size: usize,
 ) -> TrailStatus {
     // SAFETY: as the header asks for.
-    guard(|| unsafe { pointers::write("options", options, TrailRequestOptions::default()) })
+    guard(|| unsafe { pointers::fill("options", options, size, TrailRequestOptions::default()) })
 }
 
 /// An answer so far.
@@ -167,6 +185,8 @@ struct State {
 
 /// A request. One thread polls it; any one may cancel it meanwhile.
 pub struct TrailRequest {
+    /// Ended first.
+    _notifications: Notifications,
     /// Apart from the state, which a thread that waits holds.
     handle: Arc<RequestHandle>,
     state: Mutex<State>,
@@ -175,10 +195,14 @@ pub struct TrailRequest {
 }
 
 impl TrailRequest {
-    pub(crate) fn new(model: &Arc<OpenModel>, answer: Answer) -> TrailRequest {
+    pub(crate) fn new(
+        model: &Arc<OpenModel>,
+        answer: Answer,
+        notifications: Notifications,
+    ) -> TrailRequest {
         let handle = answer.handle().clone();
         let state = Mutex::new(State { answer, text: vec![0] });
-        TrailRequest { handle, state, _model: model.clone() }
+        TrailRequest { _notifications: notifications, handle, state, _model: model.clone() }
     }
 }
 
@@ -194,7 +218,7 @@ pub unsafe extern "C" fn trail_request_poll(
         // SAFETY: as the header asks for.
         let request = unsafe { pointers::reference("request", request) }?;
         pointers::check("event", event)?;
-        let mut state = request.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&request.state);
         let next = state.answer.next(Duration::from_millis(timeout_ms.into()));
         let (next, text) = next.map_or((None, String::new()), |(event, text)| (Some(event), text));
         state.text = text.into_bytes();
@@ -224,7 +248,8 @@ pub unsafe extern "C" fn trail_request_predicted(request: *const TrailRequest) -
     })
 }
 
-/// Ends a request, which is cancelled if it goes on. NULL is none.
+/// Ends a request, which is cancelled if it goes on; its `notify` is not called any more. NULL is
+/// none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trail_request_close(request: *mut TrailRequest) {
     guard(|| {

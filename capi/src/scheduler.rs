@@ -2,11 +2,10 @@
 
 use std::ffi::c_char;
 
-use trail_scheduler::policies::PolicyKind;
+use trail_scheduler::policies::{Needs, PolicyKind};
 use trail_scheduler::{CheckedScheduler, NewRequest, SchedulerConfig};
 
 use crate::pointers;
-use crate::request::check_size;
 use crate::status::{Failure, TrailStatus, guard, value};
 
 /// Sizes of a scheduler. `trail_scheduler_options_default` fills it.
@@ -45,7 +44,7 @@ pub struct TrailNewRequest {
     pub priority: i32,
     /// Time of arrival, seconds on the caller's clock.
     pub arrival_s: f64,
-    /// Output tokens that a predictor expects of the prompt; negative for none.
+    /// Output tokens that a predictor expects of the prompt, above 0; negative for none.
     pub predicted_length: f32,
 }
 
@@ -120,10 +119,12 @@ impl TrailScheduler {
     }
 }
 
-/// Fills `options` with the defaults: those of vLLM, and 1,024 blocks.
+/// Fills `options` of `sizeof(TrailSchedulerOptions)` bytes with the defaults: those of vLLM, and
+/// 1,024 blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trail_scheduler_options_default(
     options: *mut TrailSchedulerOptions,
+    size: usize,
 ) -> TrailStatus {
     let SchedulerConfig {
         max_running,
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn trail_scheduler_options_default(
         watermark,
     };
     // SAFETY: as the header asks for.
-    guard(|| unsafe { pointers::write("options", options, default) })
+    guard(|| unsafe { pointers::fill("options", options, size, default) })
 }
 
 /// Creates a scheduler of a policy, as `"trail:0.8"`; `trail_scheduler_close` ends it.
@@ -158,9 +159,12 @@ pub unsafe extern "C" fn trail_scheduler_open(
         // SAFETY: as the header asks for.
         let policy = unsafe { pointers::text("policy", policy) }?;
         // SAFETY: as the header asks for.
-        let options = unsafe { pointers::reference("options", options) }?;
-        check_size(options.size, size_of::<TrailSchedulerOptions>())?;
+        let options = unsafe { pointers::sized("options", options) }?;
         let kind: PolicyKind = policy.parse().map_err(|why: String| Failure::argument(why))?;
+        if kind.needs() == Needs::TrueLengths {
+            let why = format!("'{policy}' ranks by true lengths, which no request has here");
+            return Err(Failure::argument(why));
+        }
         let config = SchedulerConfig {
             max_running: options.max_running,
             max_requests: options.max_requests,
@@ -170,7 +174,7 @@ pub unsafe extern "C" fn trail_scheduler_open(
             watermark: options.watermark,
             ..SchedulerConfig::default()
         };
-        let new = CheckedScheduler::new(config, kind.build()).map_err(Failure::argument)?;
+        let new = CheckedScheduler::new(config, kind).map_err(Failure::argument)?;
         let new = TrailScheduler {
             scheduler: new,
             rows: Vec::with_capacity(config.max_running as usize),
@@ -192,9 +196,12 @@ pub unsafe extern "C" fn trail_scheduler_close(scheduler: *mut TrailScheduler) {
     });
 }
 
-/// Fills `request` with the defaults: no prediction.
+/// Fills `request` of `sizeof(TrailNewRequest)` bytes with the defaults: no prediction.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trail_new_request_default(request: *mut TrailNewRequest) -> TrailStatus {
+pub unsafe extern "C" fn trail_new_request_default(
+    request: *mut TrailNewRequest,
+    size: usize,
+) -> TrailStatus {
     let default = TrailNewRequest {
         size: size_of::<TrailNewRequest>(),
         prompt_tokens: 0,
@@ -205,7 +212,7 @@ pub unsafe extern "C" fn trail_new_request_default(request: *mut TrailNewRequest
         predicted_length: -1.0,
     };
     // SAFETY: as the header asks for.
-    guard(|| unsafe { pointers::write("request", request, default) })
+    guard(|| unsafe { pointers::fill("request", request, size, default) })
 }
 
 /// Takes a request into the queue, and writes its number, which no other one of the scheduler has.
@@ -219,16 +226,16 @@ pub unsafe extern "C" fn trail_scheduler_submit(
         // SAFETY: as the header asks for.
         let scheduler = unsafe { pointers::exclusive("scheduler", scheduler) }?;
         // SAFETY: as the header asks for.
-        let request = unsafe { pointers::reference("request", request) }?;
+        let request = unsafe { pointers::sized("request", request) }?;
         pointers::check("number", number)?;
-        check_size(request.size, size_of::<TrailNewRequest>())?;
         let submitted = scheduler.scheduler.submit(NewRequest {
             prompt_tokens: request.prompt_tokens,
             max_tokens: request.max_tokens,
             generated: request.generated,
             priority: request.priority,
             arrival_s: request.arrival_s,
-            initial_prediction: Some(request.predicted_length).filter(|&length| length >= 0.0),
+            initial_prediction: Some(request.predicted_length)
+                .filter(|&length| length.is_nan() || length >= 0.0),
             ..NewRequest::default()
         });
         // SAFETY: as the header asks for.

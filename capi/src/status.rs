@@ -11,7 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum TrailStatus {
     /// Done.
     Ok = 0,
-    /// An argument or a request is invalid, or a call does not fit the state of its handle.
+    /// An argument, an option or a request is invalid, or a call does not fit the state of its
+    /// handle.
     Argument = 1,
     /// A model, a probe or another file cannot be used.
     Model = 2,
@@ -37,9 +38,9 @@ impl Failure {
         Failure { status: TrailStatus::Model, message: why.to_string() }
     }
 
-    /// An error of a submission.
-    pub(crate) fn submission(error: &trail_cli::Error) -> Failure {
-        let status = if error.code() == 2 { TrailStatus::Argument } else { TrailStatus::Engine };
+    /// An error of the caller's, or else of this kind.
+    pub(crate) fn of(error: &trail_cli::Error, otherwise: TrailStatus) -> Failure {
+        let status = if error.code() == 2 { TrailStatus::Argument } else { otherwise };
         Failure { status, message: error.to_string() }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use trail_probe::{Beside, Partials, Probe, Rows, Tracker};
+use trail_probe::{Beside, CheckedTracker, Estimate, Partials, Probe, Rows};
 
 use crate::pointers;
-use crate::probe::TrailProbe;
+use crate::probe::{TrailProbe, check_finite};
 use crate::status::{Failure, TrailStatus, guard};
 
 /// Expectation of the rest of an answer, tokens.
@@ -25,11 +25,9 @@ pub struct TrailEstimate {
 /// A probe with its filter, for some answers at once. One thread at a time calls its functions.
 pub struct TrailTracker {
     probe: Arc<Probe>,
-    tracker: Tracker,
+    tracker: CheckedTracker,
     partials: Partials,
     probabilities: Vec<f32>,
-    /// Answers that each place had before.
-    generations: Vec<u32>,
 }
 
 /// Creates a tracker of `max_requests` places for answers; `trail_tracker_close` ends it. The probe
@@ -43,15 +41,11 @@ pub unsafe extern "C" fn trail_tracker_open(
     guard(|| {
         // SAFETY: as the header asks for.
         let probe = unsafe { pointers::reference("probe", probe) }?.probe.clone();
-        if !(1..=trail_scheduler::limits::MAX_REQUESTS as usize).contains(&max_requests) {
-            let why = format!("max_requests is {max_requests}: give 1 to 1048576");
-            return Err(Failure::argument(why));
-        }
+        let places = CheckedTracker::new(probe.filter(), max_requests);
         let new = TrailTracker {
-            tracker: Tracker::new(probe.filter(), max_requests),
+            tracker: places.map_err(Failure::argument)?,
             partials: Partials::new(&probe.head, 1),
             probabilities: vec![0.0; probe.head.bins()],
-            generations: vec![0; max_requests],
             probe,
         };
         // SAFETY: as the header asks for.
@@ -85,6 +79,7 @@ pub unsafe extern "C" fn trail_tracker_observe(
         let width = tracker.probe.head.d();
         // SAFETY: as the header asks for.
         let activation = unsafe { pointers::slice("activation", activation, width) }?;
+        pointers::check("estimate", estimate)?;
         let observed = tracker.observe(place, generated, activation)?;
         // SAFETY: as the header asks for.
         unsafe { pointers::write("estimate", estimate, observed) }
@@ -100,33 +95,24 @@ pub unsafe extern "C" fn trail_tracker_forget(
     guard(|| {
         // SAFETY: as the header asks for.
         let tracker = unsafe { pointers::exclusive("tracker", tracker) }?;
-        let generation = tracker.generation(place)?;
-        tracker.generations[place] = generation.wrapping_add(1);
-        Ok(())
+        tracker.tracker.forget(place).map_err(Failure::argument)
     })
 }
 
 impl TrailTracker {
-    fn generation(&self, place: usize) -> Result<u32, Failure> {
-        self.generations.get(place).copied().ok_or_else(|| {
-            let places = self.generations.len();
-            Failure::argument(format!("there is no place {place}: the tracker has {places}"))
-        })
-    }
-
     fn observe(
         &mut self,
         place: usize,
         generated: u32,
         activations: &[f32],
     ) -> Result<TrailEstimate, Failure> {
-        let generation = self.generation(place)?;
+        check_finite(activations, self.probe.head.d())?;
         let beside = |_: usize| Beside { generated, prompt: None };
         let of = Rows { activations, beside: &beside };
         self.probe.head.forward(of, 1, &self.partials, &mut self.probabilities);
-        let estimate = self.tracker.observe(place, generation, generated, &self.probabilities);
-        let estimate = estimate.ok_or_else(|| Failure::argument("an answer that has ended"))?;
-        let [p10, p50, p90] = estimate.quantiles;
-        Ok(TrailEstimate { remaining: estimate.remaining, p10, p50, p90 })
+        let estimate = self.tracker.observe(place, generated, &self.probabilities);
+        let Estimate { remaining, quantiles: [p10, p50, p90], .. } =
+            estimate.map_err(Failure::argument)?;
+        Ok(TrailEstimate { remaining, p10, p50, p90 })
     }
 }

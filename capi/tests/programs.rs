@@ -34,14 +34,20 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
+/// The command that compiles an example to a program, to be linked.
+fn compiler(source: &str, compiler: &str, standard: &str, program: &Path) -> Command {
+    let mut command = Command::new(compiler);
+    command.arg(standard).args(WARNINGS).arg("-I").arg(root().join("include"));
+    command.arg(root().join("examples").join(source)).arg("-o").arg(program);
+    command
+}
+
 /// Compiles an example against the shared library, and returns the program.
-fn compile(source: &str, compiler: &str, standard: &str) -> PathBuf {
+fn compile(source: &str, language: &str, standard: &str) -> PathBuf {
     let program = std::env::temp_dir().join(format!("{source}-{}", std::process::id()));
     let libraries = libraries();
-    let mut command = Command::new(compiler);
-    command.arg(standard).args(WARNINGS).args(["-g", "-fsanitize=address,undefined"]);
-    command.arg("-I").arg(root().join("include")).arg(root().join("examples").join(source));
-    command.arg("-o").arg(&program).arg("-L").arg(&libraries).arg("-ltrail_rt");
+    let mut command = compiler(source, language, standard, &program);
+    command.args(["-g", "-fsanitize=address,undefined", "-L"]).arg(&libraries).arg("-ltrail_rt");
     run(command.arg(format!("-Wl,-rpath,{}", libraries.display())));
     program
 }
@@ -105,6 +111,18 @@ fn c_schedules_another_engine() {
         .filter_map(|line| line.strip_suffix(" s")?.rsplit_once(' ')?.1.parse().ok())
         .collect();
     assert!(means.len() == 2 && means[1] < 0.8 * means[0], "{output}");
+    assert!(output.contains("refused: unknown policy"), "{output}");
+}
+
+/// By the libraries that docs/c.md names.
+#[test]
+fn the_static_library_needs_no_other_file() {
+    let program = std::env::temp_dir().join(format!("static-{}", std::process::id()));
+    let mut command = compiler("scheduler.c", "cc", "-std=c99", &program);
+    command.arg(libraries().join("libtrail_rt.a"));
+    run(command.args(["-lm", "-lpthread", "-ldl"]));
+    let output = run(&mut Command::new(&program));
+    fs::remove_file(program).expect("it was there");
     assert!(output.contains("refused: unknown policy"), "{output}");
 }
 

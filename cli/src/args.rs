@@ -13,7 +13,6 @@ use trail_scheduler::{Preemption, Reserve, SchedulerConfig};
 use crate::count::{count, count_u32};
 use crate::cpu_args::CpuArgs;
 use crate::draft::SpeculateArg;
-use crate::experimental::Experimental;
 use crate::ranking_args::RankingArgs;
 
 // Upper bounds of the options: more than any machine can use, less than what exhausts memory or a
@@ -182,9 +181,10 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
-    /// GPU: variants that no GPU has measured yet, separated by commas
-    #[arg(long, global = true, value_name = "LIST", long_help = Experimental::help())]
-    experimental: Option<Experimental>,
+    /// GPU: all layers of a decode step of up to 4 requests in one launch, which was no faster on an
+    /// H200
+    #[arg(long, global = true)]
+    megakernel: bool,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers
     #[arg(long, global = true, value_name = "NAME", default_value = "cpu")]
     probe_device: ProbeDevice,
@@ -357,14 +357,9 @@ impl EngineArgs {
 
     /// Settings of a CUDA device.
     pub fn cuda(&self) -> CudaSettings {
-        let has = |name| self.experimental.is_some_and(|list| list.has(name));
         CudaSettings {
             graphs: !self.no_graphs,
-            megakernel: has("megakernel"),
-            hopper_products: has("hopper-products"),
-            hopper_clusters: has("hopper-clusters"),
-            split_prefill: has("split-prefill"),
-            sampler_teams: has("sampler-teams"),
+            megakernel: self.megakernel,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,
             device_timeout: Duration::from_secs(self.device_timeout.into()),

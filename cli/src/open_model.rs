@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Arg, CommandFactory, Parser};
 use trail_runtime::engine::{Engine, Request, SamplingParams};
 use trail_runtime::text::{StopMatcher, Tokenizer};
+
+use trail_scheduler::BLOCK_TOKENS;
 
 use crate::answer::Answer;
 use crate::args::EngineArgs;
 use crate::detokenizer::{Detokenizer, TextOptions};
 use crate::error::Error;
 use crate::model_args::ModelArgs;
+use crate::parser_message::message_and_tip;
 use crate::setup::Setup;
 
 /// The options of a model and of its engine.
@@ -21,6 +24,13 @@ struct Options {
     model: ModelArgs,
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+fn parse(options: &[String]) -> Result<Options, Error> {
+    Options::try_parse_from(options).map_err(|error| {
+        let (message, tip) = message_and_tip(&error.to_string());
+        Error::usage(tip.map_or(message.clone(), |tip| format!("{message}; {tip}")))
+    })
 }
 
 /// A model, its texts, and its engine.
@@ -35,15 +45,18 @@ impl OpenModel {
     /// Loads a model and starts its engine. `options` are those of `trail-rt serve` on model,
     /// predictions, scheduling and device: `--model`, `PATH`, `--kv-blocks`, `64`.
     pub fn open(options: &[String]) -> Result<OpenModel, Error> {
-        let options = Options::try_parse_from(options).map_err(|error| {
-            let text = error.to_string();
-            let reason = text.split("\n\n").next().unwrap_or_default();
-            Error::usage(reason.strip_prefix("error: ").unwrap_or(reason))
-        })?;
+        let options = parse(options)?;
         let setup = Setup::load(&options.model)?;
         let engine = setup.engine(&options.engine)?;
         let tokenizer = setup.tokenizer().ok();
         Ok(OpenModel { setup, engine, tokenizer })
+    }
+
+    /// Refuses the name of an option, `--kv-blocks`, that [`OpenModel::open`] does not know.
+    pub fn check_name(name: &str) -> Result<(), Error> {
+        let options = Options::command();
+        let is_it = |of: &Arg| of.get_long() == name.strip_prefix("--");
+        if options.get_arguments().any(is_it) { Ok(()) } else { parse(&[name.into()]).map(|_| ()) }
     }
 
     /// The model with its files.
@@ -64,6 +77,22 @@ impl OpenModel {
     /// The text of tokens; an error if the model has no tokenizer.
     pub fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String, Error> {
         Ok(self.setup.tokenizer()?.decode(tokens, skip_special))
+    }
+
+    /// Refuses texts of a prompt that together cannot fit a request, whatever their tokens are: to
+    /// tokenize them would take seconds.
+    pub fn check_room<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        let Some(tokenizer) = &self.tokenizer else { return Ok(()) };
+        let blocks = self.engine.kv_blocks() * BLOCK_TOKENS as usize;
+        let capacity = self.engine.model().config.max_context.min(blocks);
+        let least: usize = texts.into_iter().map(|text| tokenizer.least_tokens(text)).sum();
+        if least <= capacity {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "the engine has room for {capacity} tokens in a request, and the prompt has {least} at \
+             least: shorten it"
+        )))
     }
 
     /// Submits `request`, whose answer ends at any of `stops` too. Without a tokenizer the answer

@@ -47,16 +47,35 @@ fn an_answer_ends_at_its_length_or_before_a_stop_string() {
 }
 
 #[test]
+fn a_text_that_cannot_fit_is_refused_before_it_is_tokenized() {
+    let model = open(&["--kv-blocks", "4"]).expect("the bundled model");
+    model.check_room(["one two three", "four"]).expect("64 tokens of room");
+    let long = "one two ".repeat(300);
+    for texts in [vec![&*long], vec![&long[..1200], &long[..1200]]] {
+        let why = model.check_room(texts).expect_err("refused").to_string();
+        assert!(why.contains("has room for 64 tokens") && why.contains("shorten it"), "{why}");
+    }
+}
+
+#[test]
 fn a_wrong_option_is_named_in_one_line() {
     for (options, says) in [
-        (&["--no-such-option"][..], "unexpected argument '--no-such-option'"),
+        (
+            &["--kv-block=4"][..],
+            "unexpected argument '--kv-block' found; tip: a similar argument exists: '--kv-blocks'",
+        ),
         (&["--kv-blocks", "many"], "invalid value 'many' for '--kv-blocks"),
+        (&["--kv-blocks=-1"], "invalid value '-1' for '--kv-blocks"),
         (&["--model", "a"], "--model is given 2 times"),
         (&["--policy", "oracle"], "needs the true length"),
     ] {
         let error = open(options).err().expect("refused");
         let text = error.to_string();
-        assert!(text.starts_with(says) || text.contains(says), "{text}");
+        assert!(text.contains(says), "{text}");
         assert!(error.code() == 2 && text.lines().count() == 1, "{text}");
     }
+    let unknown = OpenModel::check_name("--no-such").expect_err("refused").to_string();
+    assert!(unknown.starts_with("unexpected argument '--no-such'"), "{unknown}");
+    OpenModel::check_name("--kv-blocks").expect("an option with a value");
+    OpenModel::check_name("--no-prefix-cache").expect("one without");
 }

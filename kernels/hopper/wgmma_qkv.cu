@@ -15,14 +15,13 @@
 // out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
 // arch    sm_90a
 // launch  grid [at most multiprocessors, 1], in clusters [at most half, 2], block 384, shared
-//         226 KiB: 8, 6 or 4 stages, sums of 64 tokens, scales, barriers
+//         226 KiB: 6 or 4 stages, sums of 64 tokens, scales, barriers
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::qkv
 // why     copy engine and warpgroup products, weights of the same layout as registers; see
 //         hopper/wgmma.cuh
 #include "hopper/wgmma.cuh"
 
-WGMMA_KERNEL(wgmma_qkv_64, Qkv, 64, 8)
 WGMMA_KERNEL(wgmma_qkv_128, Qkv, 128, 6)
 WGMMA_KERNEL(wgmma_qkv_256, Qkv, 256, 4)
 WGMMA_CLUSTER_KERNEL(wgmma_qkv_cluster_256, Qkv, 256, 4)

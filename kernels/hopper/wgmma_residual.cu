@@ -12,14 +12,13 @@
 // out     tap [stage rows, d] bf16, 16-byte aligned
 // arch    sm_90a
 // launch  grid [at most multiprocessors, 1], in clusters [at most half, 2], block 384, shared
-//         226 KiB: 8, 6 or 4 stages, sums of 64 tokens, scales, barriers
+//         226 KiB: 6 or 4 stages, sums of 64 tokens, scales, barriers
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::residual
 // why     copy engine and warpgroup products, weights of the same layout as registers; see
 //         hopper/wgmma.cuh
 #include "hopper/wgmma.cuh"
 
-WGMMA_KERNEL(wgmma_residual_64, Residual, 64, 8)
 WGMMA_KERNEL(wgmma_residual_128, Residual, 128, 6)
 WGMMA_KERNEL(wgmma_residual_256, Residual, 256, 4)
 WGMMA_CLUSTER_KERNEL(wgmma_residual_cluster_256, Residual, 256, 4)

@@ -2,9 +2,9 @@
 //! ## Files
 //!
 //! The path of an activation, one module per stage: activations -> [`head`] (SIMD MLP) ->
-//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`mod@file`] reads the weights,
-//! [`predictor`] predicts from the prompt alone, and [`reference`](mod@reference) is the `f64` MLP
-//! that the tests compare the kernels with.
+//! [`tracker`] ([`smoothing`], [`bins`]) -> [`cell`] -> scheduler. [`checked_tracker`] is for
+//! callers that may err. [`mod@file`] reads the weights, [`predictor`] predicts from the prompt
+//! alone, and [`reference`](mod@reference) is the `f64` MLP that the tests compare the kernels with.
 //!
 //! The crate has no clock and no threads, and does not know of CUDA, HTTP or schedulers.
 //!
@@ -16,6 +16,8 @@
 pub mod age;
 pub mod bins;
 pub mod cell;
+pub mod checked_tracker;
+mod distributions;
 pub mod error;
 pub mod file;
 pub mod head;
@@ -39,6 +41,8 @@ pub mod weights;
 pub use age::{AGE_NAMES, AGES, age_class};
 pub use bins::{Bins, MAX_BINS};
 pub use cell::{Cell, Reading};
+pub use checked_tracker::{CheckedTracker, TrackerMisuse};
+pub use distributions::non_finite_row;
 pub use error::Error;
 pub use file::{Probe, Storage};
 pub use head::Head;

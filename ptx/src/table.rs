@@ -185,97 +185,9 @@ pub static MODULES: &[Module] = &[
         ],
     },
     Module {
-        name: "hopper/bulk_logits",
-        source: "kernels/hopper/bulk_logits.cu",
-        source_hash: 0x568ae08f529d53c8,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_logits.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_logits_16", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 76, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_32", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_64", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_logits_8", params: "LogitsParams", param_bytes: 96, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "hopper/bulk_qkv",
-        source: "kernels/hopper/bulk_qkv.cu",
-        source_hash: 0x50a57a6d11893809,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_qkv.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_qkv_16", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 88, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_32", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_64", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 160, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_qkv_8", params: "QkvParams", param_bytes: 192, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "hopper/bulk_residual",
-        source: "kernels/hopper/bulk_residual.cu",
-        source_hash: 0x2a270025f2d0c34c,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_residual.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_residual_16", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 90, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_32", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 96, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_64", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 162, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_residual_8", params: "ResidualParams", param_bytes: 120, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
-        name: "hopper/bulk_swiglu",
-        source: "kernels/hopper/bulk_swiglu.cu",
-        source_hash: 0xf844339bcd01e577,
-        images: &[
-            Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/bulk_swiglu.cubin") },
-        ],
-        entries: &[
-            Entry { name: "bulk_swiglu_16", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 78, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_32", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 94, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_64", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 145, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "bulk_swiglu_8", params: "SwigluParams", param_bytes: 104, param_align: 8, resources: &[
-                Resources { target: Target::Sm90a, registers: 72, shared_bytes: 128, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-        ],
-    },
-    Module {
         name: "hopper/wgmma_qkv",
         source: "kernels/hopper/wgmma_qkv.cu",
-        source_hash: 0xe36d51c2699d73d3,
+        source_hash: 0x054f81182485dd84,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_qkv.cubin") },
         ],
@@ -286,9 +198,6 @@ pub static MODULES: &[Module] = &[
             Entry { name: "wgmma_qkv_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "wgmma_qkv_64", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
             Entry { name: "wgmma_qkv_cluster_256", params: "WgmmaQkvParams", param_bytes: 320, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
@@ -297,7 +206,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/wgmma_residual",
         source: "kernels/hopper/wgmma_residual.cu",
-        source_hash: 0xdf27627fe6bd9766,
+        source_hash: 0xeeec0e7e6e426b9b,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_residual.cubin") },
         ],
@@ -308,9 +217,6 @@ pub static MODULES: &[Module] = &[
             Entry { name: "wgmma_residual_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
-            Entry { name: "wgmma_residual_64", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
             Entry { name: "wgmma_residual_cluster_256", params: "WgmmaResidualParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
@@ -319,7 +225,7 @@ pub static MODULES: &[Module] = &[
     Module {
         name: "hopper/wgmma_swiglu",
         source: "kernels/hopper/wgmma_swiglu.cu",
-        source_hash: 0xf16a8ea4c963370e,
+        source_hash: 0x975ef43208403b63,
         images: &[
             Image { target: Target::Sm90a, ptx: None, cubin: include_bytes!("../out/sm_90a/hopper/wgmma_swiglu.cubin") },
         ],
@@ -328,9 +234,6 @@ pub static MODULES: &[Module] = &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "wgmma_swiglu_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
-                Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
-            ] },
-            Entry { name: "wgmma_swiglu_64", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[
                 Resources { target: Target::Sm90a, registers: 168, shared_bytes: 0, stack_bytes: 0, spill_store_bytes: 0, spill_load_bytes: 0, barriers: 2 },
             ] },
             Entry { name: "wgmma_swiglu_cluster_256", params: "WgmmaSwigluParams", param_bytes: 256, param_align: 64, resources: &[

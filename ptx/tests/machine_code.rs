@@ -30,21 +30,10 @@ const GATES: &[Gate] = &[
     gate(("skinny_", ""), "fences", 1.0, 1.0),
     gate(("tiled_", ""), "fences", 1.0, 1.0),
     gate(("wgmma_", ""), "fences", 1.0, 1.0),
-    gate(("bulk_", ""), "fences", 1.0, 1.0),
     gate(("attention_decode", ""), "fences", 1.0, 1.0),
     gate(("decode_megakernel", ""), "fences", 9.0, 9.0),
     // No step waits for weights that are younger than its own.
     gate(("skinny_", ""), "zero_waits", 0.0, 0.0),
-    gate(("bulk_", ""), "zero_waits", 0.0, 0.0),
-    // Warps that multiply copy activations alone, a chunk for each 16 rows.
-    gate(("bulk_", "_8"), "ldgsts", 1.0, 1.0),
-    gate(("bulk_", "_16"), "ldgsts", 1.0, 1.0),
-    gate(("bulk_", "_32"), "ldgsts", 2.0, 2.0),
-    gate(("bulk_", "_64"), "ldgsts", 4.0, 4.0),
-    // At 64 rows fragments of two steps are loaded before the first product.
-    gate(("bulk_", ""), "lead", 109.0, 100.0),
-    // One thread copies, and the machine code knows: no loop over lanes around each copy.
-    gate(("bulk_", ""), "instructions_per_copy", 6.1, 6.1),
     // Keys and values are waited for apart, so that a ring of two stages is not empty at a wait.
     gate(("attention_decode", ""), "zero_waits", 0.0, 0.0),
     gate(("decode_megakernel", ""), "zero_waits", 0.0, 0.0),
@@ -77,7 +66,6 @@ fn figure(sass: &Value, key: &str) -> f64 {
     let count = |key: &str| sass[key].as_f64().unwrap_or_else(|| panic!("{key} in {sass}"));
     match key {
         "instructions_per_product" => count("instructions") / (count("hmma") + count("hgmma")),
-        "instructions_per_copy" => count("bulk_loop") / count("bulk_copies"),
         _ => count(key),
     }
 }
@@ -133,33 +121,6 @@ fn weights_in_flight_cover_the_latency_of_memory() {
         let blocks = if rows == "64" { 1.0 } else { 2.0 };
         let in_flight = figure(&sass, "pending_groups") * 8.0 * blocks;
         let least = if rows == "64" { 56.0 } else { 64.0 };
-        assert!(in_flight >= least, "{kernel} on {target}: {in_flight} KiB in flight");
-    }
-}
-
-/// The same of a ring that the copy engine fills: all stages but those that a warp holds, by the
-/// machine code's barriers and waits; 16 KiB a stage and block, two blocks a multiprocessor, at 64
-/// rows one.
-#[test]
-fn bulk_copies_in_flight_cover_the_latency_of_memory() {
-    for (kernel, target, sass) in reports() {
-        let Some((op, rows)) = kernel.strip_prefix("bulk_").and_then(|name| name.split_once('_'))
-        else {
-            continue;
-        };
-        let least = match (op, rows) {
-            // Room for attention's first block.
-            ("qkv", "8") => 64.0,
-            (_, "8" | "32") => 96.0,
-            (_, "16") => 128.0,
-            _ => 112.0,
-        };
-        let [barriers, held, copies] =
-            ["mbarriers", "held_stages", "bulk_copies"].map(|key| figure(&sass, key));
-        // A stage is 16 runs of 1 KiB.
-        let blocks = if rows == "64" { 1.0 } else { 2.0 };
-        let in_flight = (barriers / 2.0 - held) * copies * blocks;
-        assert!(held > 0.0, "{kernel} on {target}: {sass}");
         assert!(in_flight >= least, "{kernel} on {target}: {in_flight} KiB in flight");
     }
 }

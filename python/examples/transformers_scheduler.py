@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from trail_rt import Scheduler
 
 MAX_RUNNING = 2
-QUESTIONS = ["Is fire hot?", "Is ice cold?", "Is a cat an animal?", "Is the sky green?"]
+QUESTIONS = ["Is ice cold?", "Is a cat an animal?", "Is the sky green?"]
 STORIES = ["a brave mouse", "a lost key", "the old bridge", "a boat in the storm"]
 
 
@@ -48,7 +48,7 @@ def workload(tokenizer: Any, count: int, interval: float) -> list[Request]:
         if number % 4 == 0:
             kind, text, max_tokens = "story", f"Tell a story about {STORIES[number % 16 // 4]}.", 64
         else:
-            kind, text, max_tokens = "question", f"{QUESTIONS[number % 4]} Say yes or no.", 6
+            kind, text, max_tokens = "question", f"{QUESTIONS[number % 4 - 1]} Say yes or no.", 6
         turns = [{"role": "user", "content": text}]
         chat = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         prompt = tokenizer(chat, add_special_tokens=False)["input_ids"]

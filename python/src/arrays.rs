@@ -27,16 +27,17 @@ pub(crate) fn column<'a, T: numpy::Element>(
     of.as_slice().map_err(|_| error::request(format!("{name} is not in one piece of memory")))
 }
 
-/// The same as counts of tokens.
-pub(crate) fn tokens(
+/// The same as counts of tokens, or as numbers of answers.
+pub(crate) fn counts(
     name: &str,
     of: &PyReadonlyArray1<'_, i64>,
     rows: usize,
 ) -> PyResult<Vec<u32>> {
-    let token = |&tokens: &i64| {
-        u32::try_from(tokens).map_err(|_| {
-            error::request(format!("{name} has {tokens}: give a number of tokens, 0 or more"))
+    let count = |&given: &i64| {
+        u32::try_from(given).map_err(|_| {
+            let max = u32::MAX;
+            error::request(format!("{name} has {given}: give whole numbers from 0 to {max}"))
         })
     };
-    column(name, of, rows)?.iter().map(token).collect()
+    column(name, of, rows)?.iter().map(count).collect()
 }

@@ -10,14 +10,21 @@ use trail_runtime::text::{ChatMessage, ChatOptions};
 
 use crate::error;
 use crate::forecasts::Forecasts;
-use crate::params::Params;
+use crate::params::{self, Params};
+use crate::process_model::ProcessModel;
 use crate::stream::Stream;
 use crate::waker::Waker;
+
+/// Refuses the name of an option, as `--kv-blocks`, that a model does not have.
+#[pyfunction]
+pub(crate) fn check_option(name: &str) -> PyResult<()> {
+    OpenModel::check_name(name).map_err(error::model)
+}
 
 /// A model with its engine.
 #[pyclass(frozen, module = "trail_rt._native")]
 pub(crate) struct Engine {
-    model: Arc<OpenModel>,
+    model: Arc<ProcessModel>,
     forecasts: Arc<Forecasts>,
 }
 
@@ -28,7 +35,7 @@ impl Engine {
     fn new(py: Python<'_>, options: Vec<String>) -> PyResult<Engine> {
         let model = py.detach(|| OpenModel::open(&options)).map_err(error::model)?;
         let forecasts = Arc::new(Forecasts::new(model.engine()));
-        Ok(Engine { model: Arc::new(model), forecasts })
+        Ok(Engine { model: Arc::new(ProcessModel::new(model)), forecasts })
     }
 
     /// Submits a request; `waker` hears of its events.
@@ -36,12 +43,15 @@ impl Engine {
         &self,
         py: Python<'_>,
         prompt: Vec<u32>,
-        params: Params,
-        priority: i32,
+        params: &Bound<'_, PyAny>,
+        priority: &Bound<'_, PyAny>,
         waker: Option<PyRef<'_, Waker>>,
     ) -> PyResult<Stream> {
+        self.model.check_process()?;
         let prompt_tokens = prompt.len() as u32;
         let max_context = self.model.engine().model().config.max_context;
+        let params = Params::read(params)?;
+        let priority = params::priority(priority)?;
         let mut request = params.request(prompt, max_context)?;
         request.priority = priority;
         let max_tokens = request.max_tokens;
@@ -64,9 +74,13 @@ impl Engine {
         Ok(Stream::new(number, is_queued, self.model.clone(), answer, watched, stops))
     }
 
-    /// The tokens of a text, as the model begins with it.
+    /// The tokens of a text, as the model begins with it. One that cannot fit is refused before.
     fn encode(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
-        py.detach(|| self.model.setup().raw_prompt(text)).map_err(error::request)
+        py.detach(|| {
+            self.model.check_room([text])?;
+            self.model.setup().raw_prompt(text)
+        })
+        .map_err(error::request)
     }
 
     /// The tokens of a conversation, by the model's chat template.
@@ -74,6 +88,7 @@ impl Engine {
         let turns: Vec<ChatMessage> =
             messages.into_iter().map(|(role, content)| ChatMessage::new(role, content)).collect();
         py.detach(|| {
+            self.model.check_room(turns.iter().filter_map(|turn| turn.content.as_deref()))?;
             let setup = self.model.setup();
             let tokenizer = setup.tokenizer()?;
             Ok::<_, Error>(setup.template.encode(&tokenizer, &turns, ChatOptions::default())?)

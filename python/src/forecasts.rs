@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trail_runtime::engine::{Clock, Engine, LiveBoard, LiveSnapshot, RequestHandle};
-use trail_scheduler::{LiveRequest, SchedulerConfig};
-use trail_simulator::forecast::{Answer, ArrivalForecaster, Forecaster, Interval, Queue};
+use trail_scheduler::{LiveRequest, Phase, SchedulerConfig};
+use trail_simulator::forecast::{Answer, ArrivalForecaster, Forecast, Forecaster, Interval, Queue};
 
 /// Least time between two snapshots.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -31,6 +31,8 @@ struct Row {
     request: LiveRequest,
     /// Time to the last token, from that of the estimate.
     last: Interval,
+    /// Seconds of a step then.
+    step_s: f64,
 }
 
 struct State {
@@ -77,11 +79,14 @@ impl Forecasts {
         handle: &RequestHandle,
         (prompt_tokens, max_tokens, priority): (u32, u32, i32),
     ) -> Watched {
-        let predicted = handle.initial_prediction();
-        self.lock().forecaster.arrived(handle.id(), self.clock.now_s(), None);
-        let all = self.clone();
+        let (id, predicted) = (handle.id(), handle.initial_prediction());
+        let (all, arrival_s) = (self.clone(), self.clock.now_s());
+        let mut state = self.lock();
+        let estimate = state.arrivals.estimate(prompt_tokens, max_tokens, predicted, priority);
+        state.forecaster.arrived(id, arrival_s, estimate.as_ref());
         let answer = Answer { prompt_tokens, length: 0, predicted, priority };
-        Watched { all, id: handle.id(), max_tokens, answer, has_ended: false }
+        let on_arrival = estimate.map(|of| of.last);
+        Watched { all, id, arrival_s, on_arrival, max_tokens, answer, has_ended: false }
     }
 
     /// Estimates again, if the last time is long enough ago and a snapshot is there.
@@ -109,13 +114,16 @@ impl State {
         (queue.now_s, queue.pace, queue.overdue_after_s) = (*now_s, *pace, *overdue_after_s);
         queue.requests.clone_from(requests);
         let forecasts = self.forecaster.estimate(queue);
+        let batch = queue.requests.iter().filter(|request| request.phase == Phase::Running);
+        let step_s = pace.step_s(batch.count());
         let rows = queue.requests.iter().zip(forecasts);
-        self.rows = rows.map(|(&request, of)| (of.id, Row { request, last: of.last })).collect();
+        let row = |(&request, of): (_, &Forecast)| (of.id, Row { request, last: of.last, step_s });
+        self.rows = rows.map(row).collect();
         self.arrivals = self.forecaster.arrivals(&self.queue);
     }
 
-    /// By the last estimate, `elapsed_s` after it, when the answer has `tokens`.
-    fn progress(&self, of: &Watched, tokens: u32, elapsed_s: f64) -> Progress {
+    /// By the last estimate, or by that on arrival, when the answer has `tokens`.
+    fn progress(&self, of: &Watched, tokens: u32, now_s: f64) -> Progress {
         let row = self.rows.get(&of.id);
         let quantiles = row.and_then(|row| row.request.quantiles);
         let (length, generated) = match (row, quantiles) {
@@ -125,10 +133,14 @@ impl State {
             }
             _ => (self.arrivals.length(of.max_tokens, of.answer.predicted), 0),
         };
-        // One that has not ended has one left.
-        let since = f64::from(tokens.saturating_sub(generated));
-        let left = length.map(|tokens| (tokens - since).max(1.0));
-        let last = row.map(|row| row.last.after(elapsed_s));
+        let left = length.left(tokens.saturating_sub(generated).into());
+        let last = match row {
+            Some(row) => Some((row.last, self.queue.now_s, row.step_s)),
+            // The last estimate was before it.
+            None => of.on_arrival.map(|last| (last, of.arrival_s, self.queue.pace.step_s(1))),
+        };
+        let last =
+            last.map(|(last, from_s, step_s)| last.counted_down(now_s - from_s, left, step_s));
         Progress {
             remaining: Some(left.median as f32),
             interval: Some((left.low as f32, left.high as f32)),
@@ -142,6 +154,9 @@ impl State {
 pub(crate) struct Watched {
     all: Arc<Forecasts>,
     id: u64,
+    arrival_s: f64,
+    /// Time to the last token, as it was estimated on arrival.
+    on_arrival: Option<Interval>,
     max_tokens: u32,
     answer: Answer,
     has_ended: bool,
@@ -169,8 +184,7 @@ impl Watched {
     pub(crate) fn progress(&self, tokens: u32) -> Progress {
         let mut state = self.all.lock();
         self.all.look(&mut state);
-        let elapsed_s = self.all.clock.now_s() - state.queue.now_s;
-        state.progress(self, tokens, elapsed_s)
+        state.progress(self, tokens, self.all.clock.now_s())
     }
 }
 

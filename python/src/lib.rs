@@ -8,6 +8,7 @@ mod forecasts;
 mod length_predictor;
 mod params;
 mod probe;
+mod process_model;
 mod ranks;
 mod scheduler;
 mod simulator;
@@ -21,7 +22,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::engine::Engine;
+    use crate::engine::{Engine, check_option};
     #[pymodule_export]
     use crate::error::{EngineError, ModelError, RequestError, TrailError};
     #[pymodule_export]

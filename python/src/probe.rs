@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use trail_probe::file::Storage;
-use trail_probe::{Beside, Bins, Partials, Rows, TapLayers};
+use trail_probe::{Bins, TapLayers, non_finite_row};
 use trail_training::{Dataset, Matrix, Recipe, Trainer};
 
 use crate::tracker::Tracker;
 use crate::{arrays, error};
 
-/// Rows of a pass of the head.
-const PASS_ROWS: usize = 96;
-
 /// Most bins, and longest last one.
 const MAX_TOKENS: u32 = 1 << 24;
+
+/// Largest learning rate.
+const MAX_RATE: f32 = 1.0;
+
+/// Layers of a model that a probe can be of.
+const MAX_LAYERS: usize = 4096;
 
 /// A trained probe.
 #[pyclass(frozen, module = "trail_rt._native")]
@@ -44,35 +47,27 @@ impl Probe {
             let why = format!("the activations are {width} wide, and the probe reads {d}");
             return Err(error::request(why));
         }
-        let generated = generated.map(|of| arrays::tokens("generated", of, rows)).transpose()?;
+        if let Some(row) = non_finite_row(values, d) {
+            return Err(error::request(format!(
+                "row {row} of the activations has NaN or infinity"
+            )));
+        }
+        let generated = generated.map(|of| arrays::counts("generated", of, rows)).transpose()?;
         let inputs = head.inputs();
         if inputs.age && generated.is_none() {
             return Err(error::request("the probe reads the age: give generated, by row"));
         }
         let mean = prompt.map(|(mean, _)| arrays::column("prompt", mean, d)).transpose()?;
+        if non_finite_row(mean.unwrap_or_default(), d).is_some() {
+            return Err(error::request("the mean of the prompt has NaN or infinity"));
+        }
         if inputs.prompt && mean.is_none() {
             let why = "the probe reads the prompt: give prompt=(mean activation, tokens)";
             return Err(error::request(why));
         }
-        let (bins, tokens) = (head.bins(), prompt.map_or(1, |(_, tokens)| *tokens));
-        Ok(py.detach(|| {
-            let partials = Partials::new(head, rows.clamp(1, PASS_ROWS));
-            let mut sums = head.prompt_sums();
-            if let Some(mean) = mean {
-                head.read_prompt(mean, tokens, &partials, &mut sums);
-            }
-            let mut out = vec![0.0; rows * bins];
-            let passes = values.chunks(PASS_ROWS * d).zip(out.chunks_mut(PASS_ROWS * bins));
-            for (pass, (activations, out)) in passes.enumerate() {
-                let beside = |row: usize| Beside {
-                    generated: generated.as_ref().map_or(1, |of| of[pass * PASS_ROWS + row]),
-                    prompt: Some(&sums),
-                };
-                let of = Rows { activations, beside: &beside };
-                head.forward(of, activations.len() / d, &partials, out);
-            }
-            out
-        }))
+        let prompt = mean.zip(prompt.map(|(_, tokens)| *tokens));
+        let generated = generated.unwrap_or_default();
+        Ok(py.detach(|| head.distributions(values, &generated, prompt)))
     }
 }
 
@@ -99,8 +94,8 @@ impl Probe {
     ) -> PyResult<Probe> {
         let (values, width) = arrays::matrix(&activations)?;
         let rows = values.len() / width.max(1);
-        let remaining = arrays::tokens("remaining", &remaining, rows)?;
-        let answers = answers.map(|of| arrays::tokens("answers", &of, rows)).transpose()?;
+        let remaining = arrays::counts("remaining", &remaining, rows)?;
+        let answers = answers.map(|of| arrays::counts("answers", &of, rows)).transpose()?;
         let answers = answers.unwrap_or_default();
         let longest = remaining.iter().copied().max().unwrap_or(0).saturating_add(1);
         let max_tokens = max_tokens.unwrap_or(longest.max(64));
@@ -115,6 +110,13 @@ impl Probe {
                  {batch}: give 1 to {} bins, at least as many tokens, 1 to 16384 hidden units, and 1 \
                  or more of the others",
                 trail_probe::MAX_BINS
+            )));
+        }
+        if !(f32::MIN_POSITIVE..=MAX_RATE).contains(&rate) || layer >= MAX_LAYERS {
+            return Err(error::request(format!(
+                "rate is {rate}, layer {layer}: give a rate above 0 and at most {MAX_RATE}, and a \
+                 layer from 0 to {}",
+                MAX_LAYERS - 1
             )));
         }
         let bins = Bins::equal(bins, max_tokens);
@@ -177,7 +179,7 @@ impl Probe {
 
     /// The filter of predictions, for `max_requests` answers at once.
     #[pyo3(signature = (max_requests=1))]
-    fn tracker(&self, max_requests: usize) -> Tracker {
+    fn tracker(&self, max_requests: usize) -> PyResult<Tracker> {
         Tracker::new(self.probe.filter(), max_requests)
     }
 

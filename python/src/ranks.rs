@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trail_scheduler::limits::MAX_REQUESTS;
-use trail_scheduler::{NewRequest, Progress, SchedulerConfig};
+use trail_scheduler::{NewRequest, Progress};
 
 use crate::error;
-use crate::scheduler::settings;
+use crate::scheduler::ranked;
 
 /// Ranks the requests of an engine that has batches and memory of its own.
 #[pyclass(frozen, module = "trail_rt._native")]
@@ -35,7 +35,7 @@ impl Ranks {
             let why = format!("max_requests is {max_requests}: give 1 to {MAX_REQUESTS}");
             return Err(error::request(why));
         }
-        let (_, policy) = settings(SchedulerConfig::default(), policy, options)?;
+        let policy = ranked(policy, options, None)?;
         let ranks = trail_scheduler::Ranks::new(max_requests, policy.build());
         Ok(Ranks { ranks: Mutex::new(ranks) })
     }

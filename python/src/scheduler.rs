@@ -7,49 +7,102 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trail_scheduler::policies::{PolicyKind, Ranking};
 use trail_scheduler::{
-    CheckedScheduler, NewRequest, PlanRow, RequestIdx, RequestState, Reserve, SchedulerConfig,
+    CheckedScheduler, Misuse, NewRequest, PlanRow, RequestIdx, RequestState, Reserve,
+    SchedulerConfig,
 };
 
 use crate::error;
 
-/// The sizes of a scheduler and its policy: `base` and `policy`, with options by their names in
-/// [`SchedulerConfig`] and in [`Ranking`].
+fn parse(policy: &str) -> PyResult<PolicyKind> {
+    policy.parse().map_err(|why| error::request(format!("policy '{policy}': {why}")))
+}
+
+/// Options by their names in [`SchedulerConfig`] and in [`Ranking`].
+type Options<'a, 'py> = Option<&'a Bound<'py, PyDict>>;
+
+/// The sizes of a simulated machine, and its policy: one that does not rank by length leaves the
+/// options of a rank out, as it is compared with others.
 pub(crate) fn settings(
     mut base: SchedulerConfig,
     policy: &str,
-    options: Option<&Bound<'_, PyDict>>,
+    options: Options<'_, '_>,
 ) -> PyResult<(SchedulerConfig, PolicyKind)> {
-    let mut policy: PolicyKind =
-        policy.parse().map_err(|why| error::request(format!("policy '{policy}': {why}")))?;
-    // A policy that does not rank by length has none.
+    let mut policy = parse(policy)?;
     let mut unused = Ranking::DEFAULT;
     let ranking = policy.ranking_mut().unwrap_or(&mut unused);
     for (name, value) in options.into_iter().flatten() {
         let name: String = name.extract()?;
-        match &*name {
-            "max_running" => base.max_running = value.extract()?,
-            "max_requests" => base.max_requests = value.extract()?,
-            "token_budget" => base.token_budget = value.extract()?,
-            "num_blocks" => base.num_blocks = value.extract()?,
-            "max_context" => base.max_context = value.extract()?,
-            "watermark" => base.watermark = value.extract()?,
-            "max_skipped_steps" => base.max_skipped_steps = value.extract()?,
-            "max_barrier_steps" => base.max_barrier_steps = value.extract()?,
-            "max_lookahead" => base.max_lookahead = value.extract()?,
-            "max_recompute" => base.max_recompute = value.extract()?,
-            "refresh_tokens" => base.refresh_tokens = value.extract()?,
-            "reserve" => base.reserve = reserve(&value.extract::<String>()?)?,
-            "min_run_tokens" => ranking.min_run_tokens = value.extract()?,
-            "tail_bound" => ranking.tail_bound = factor(&name, &value)?,
-            "express" => ranking.express = factor(&name, &value)?,
-            "prefill_weight" => ranking.prefill_weight = factor(&name, &value)?,
-            _ => {
-                let why = format!("'{name}' is an unexpected keyword: no option of a scheduler");
-                return Err(PyTypeError::new_err(why));
-            }
+        if !set_size(&mut base, &name, &value)? && !set_rank(ranking, &name, &value)? {
+            return Err(unexpected(&name, "a scheduler"));
         }
     }
     Ok((base, policy))
+}
+
+/// A policy with the options of a rank, which it must have. Other options are those of `sizes`.
+pub(crate) fn ranked(
+    policy: &str,
+    options: Options<'_, '_>,
+    mut sizes: Option<&mut SchedulerConfig>,
+) -> PyResult<PolicyKind> {
+    let mut kind = parse(policy)?;
+    let (mut own, mut unused) = (kind.ranking_mut(), Ranking::DEFAULT);
+    for (name, value) in options.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if let Some(config) = &mut sizes
+            && set_size(config, &name, &value)?
+        {
+            continue;
+        }
+        let has_rank = own.is_some();
+        if !set_rank(own.as_deref_mut().unwrap_or(&mut unused), &name, &value)? {
+            return Err(unexpected(
+                &name,
+                if sizes.is_some() { "a scheduler" } else { "a policy" },
+            ));
+        }
+        if !has_rank {
+            let why = format!("{name} is of policies that rank by length, not of '{policy}'");
+            return Err(error::request(why));
+        }
+    }
+    Ok(kind)
+}
+
+fn unexpected(name: &str, of: &str) -> PyErr {
+    PyTypeError::new_err(format!("'{name}' is an unexpected keyword: no option of {of}"))
+}
+
+/// Sets a size by its name. False if there is none of this name.
+fn set_size(config: &mut SchedulerConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match name {
+        "max_running" => config.max_running = value.extract()?,
+        "max_requests" => config.max_requests = value.extract()?,
+        "token_budget" => config.token_budget = value.extract()?,
+        "num_blocks" => config.num_blocks = value.extract()?,
+        "max_context" => config.max_context = value.extract()?,
+        "watermark" => config.watermark = value.extract()?,
+        "max_skipped_steps" => config.max_skipped_steps = value.extract()?,
+        "max_barrier_steps" => config.max_barrier_steps = value.extract()?,
+        "max_lookahead" => config.max_lookahead = value.extract()?,
+        "max_recompute" => config.max_recompute = value.extract()?,
+        "refresh_tokens" => config.refresh_tokens = value.extract()?,
+        "reserve" => config.reserve = reserve(&value.extract::<String>()?)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets an option of a rank by its name. False if there is none of this name.
+fn set_rank(ranking: &mut Ranking, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match name {
+        "min_run_tokens" => ranking.min_run_tokens = value.extract()?,
+        "tail_bound" => ranking.tail_bound = factor(name, value)?,
+        "express" => ranking.express = factor(name, value)?,
+        "prefill_weight" => ranking.prefill_weight = factor(name, value)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 fn factor(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
@@ -134,8 +187,9 @@ impl Scheduler {
     #[new]
     #[pyo3(signature = (policy="trail", **options))]
     fn new(policy: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Scheduler> {
-        let (config, policy) = settings(SchedulerConfig::default(), policy, options)?;
-        let scheduler = CheckedScheduler::new(config, policy.build()).map_err(error::request)?;
+        let mut config = SchedulerConfig::default();
+        let policy = ranked(policy, options, Some(&mut config))?;
+        let scheduler = CheckedScheduler::new(config, policy).map_err(error::request)?;
         Ok(Scheduler { scheduler: Mutex::new(scheduler) })
     }
 
@@ -175,10 +229,13 @@ impl Scheduler {
         remaining: f32,
         quantiles: Option<(f32, f32, f32)>,
         step: Option<u64>,
-    ) {
+    ) -> PyResult<()> {
         let quantiles = quantiles.unwrap_or_default();
-        // The request may have ended since.
-        let _ = self.lock().predict(request, remaining, quantiles.into(), step);
+        match self.lock().predict(request, remaining, quantiles.into(), step) {
+            // It may have ended since.
+            Ok(()) | Err(Misuse::NoRequest(_)) => Ok(()),
+            Err(why) => Err(error::request(why)),
+        }
     }
 
     /// Plans the next step, at `now` seconds.
@@ -201,7 +258,7 @@ impl Scheduler {
         self.lock().advance().map_err(error::request)
     }
 
-    /// Records `tokens` more for a request that decoded in the last step: draft tokens that were
+    /// Records `tokens` more for a request for which the last step sampled: draft tokens that were
     /// the ones sampled.
     fn accept(&self, request: u64, tokens: u32) -> PyResult<()> {
         self.lock().accept(request, tokens).map_err(error::request)
@@ -210,11 +267,6 @@ impl Scheduler {
     /// Removes a request, completed or not. False if it has finished before.
     fn finish(&self, request: u64) -> bool {
         self.lock().finish(request).is_ok()
-    }
-
-    /// The same as `finish`.
-    fn cancel(&self, request: u64) -> bool {
-        self.finish(request)
     }
 
     /// The KV blocks of a request, in the order of its tokens.
@@ -235,9 +287,8 @@ impl Scheduler {
     /// Ranks by another policy from the next plan on.
     #[pyo3(signature = (policy, **options))]
     fn set_policy(&self, policy: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-        let (_, policy) = settings(SchedulerConfig::default(), policy, options)?;
-        self.lock().set_policy(policy.build());
-        Ok(())
+        let policy = ranked(policy, options, None)?;
+        self.lock().set_policy(policy).map_err(error::request)
     }
 
     /// Requests in the last plan that are not finished.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use numpy::{IntoPyArray, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trail_scheduler::SchedulerConfig;
@@ -11,6 +11,7 @@ use trail_scheduler::limits::MAX_REQUESTS;
 use trail_scheduler::policies::PolicyKind;
 use trail_simulator::{Job, Refined, Simulation, SimulationRun, StepModel, Trace};
 
+use crate::params::PRIORITIES;
 use crate::{arrays, error, scheduler};
 
 /// Time between two looks for signals.
@@ -29,31 +30,48 @@ pub(crate) struct Columns<'py> {
     remaining: Option<Vec<PyReadonlyArray1<'py, f32>>>,
 }
 
-/// Predictions after the first one.
-fn refined(name: &str, columns: &Columns<'_>, row: usize) -> PyResult<Refined> {
-    let recorded = columns.remaining.as_ref().map(|all| {
-        let of = all.get(row).ok_or_else(|| error::request("remaining lacks requests"))?;
-        Ok(Refined::Recorded(arrays::column("remaining", of, of.as_array().len())?.into()))
-    });
-    match (name, recorded) {
-        (_, Some(recorded)) => recorded,
-        ("none", None) => Ok(Refined::None),
-        ("exact", None) => Ok(Refined::Exact),
-        ("probe", None) => Ok(Refined::Release(row as u64 + 1)),
+/// Predictions after the first one, of requests without recorded ones: those of the request of a
+/// row.
+fn refined(name: &str) -> PyResult<fn(usize) -> Refined> {
+    match name {
+        "none" => Ok(|_| Refined::None),
+        "exact" => Ok(|_| Refined::Exact),
+        "probe" => Ok(|row| Refined::Release(row as u64 + 1)),
         _ => Err(error::request(format!("refined is '{name}': choose none, exact or probe"))),
     }
 }
 
+/// The predictions that `remaining` has for a row.
+fn recorded(remaining: &[PyReadonlyArray1<'_, f32>], row: usize) -> PyResult<Vec<f32>> {
+    let of = &remaining[row];
+    arrays::column("remaining", of, of.len()).map(<[f32]>::to_vec)
+}
+
+/// The priority that a column has.
+fn priority(row: usize, given: i64) -> PyResult<i32> {
+    let priority = i32::try_from(given).ok().filter(|given| PRIORITIES.contains(given));
+    priority.ok_or_else(|| {
+        let why = format!("request {row}: priority is {given}: give a number from -127 to 127");
+        error::request(why)
+    })
+}
+
 /// The requests of the columns, in order of arrival.
 fn jobs(columns: &Columns<'_>, max_tokens: u32, refine: &str) -> PyResult<Vec<Job>> {
-    let rows = columns.arrival.as_array().len();
+    let refined = refined(refine)?;
+    let rows = columns.arrival.len();
     let arrival = arrays::column("arrival", &columns.arrival, rows)?;
-    let prompt = arrays::tokens("prompt", &columns.prompt, rows)?;
-    let output = arrays::tokens("output", &columns.output, rows)?;
+    let prompt = arrays::counts("prompt", &columns.prompt, rows)?;
+    let output = arrays::counts("output", &columns.output, rows)?;
     let predicted = columns.predicted.as_ref();
     let predicted = predicted.map(|of| arrays::column("predicted", of, rows)).transpose()?;
-    let priority = columns.priority.as_ref();
-    let priority = priority.map(|of| arrays::column("priority", of, rows)).transpose()?;
+    let priorities = columns.priority.as_ref();
+    let priorities = priorities.map(|of| arrays::column("priority", of, rows)).transpose()?;
+    let remaining = columns.remaining.as_ref();
+    if let Some(given) = remaining.map(Vec::len).filter(|&given| given != rows) {
+        let why = format!("remaining has {given} arrays: give one for each of {rows} requests");
+        return Err(error::request(why));
+    }
     let job = |row: usize| {
         // The checks of a trace's file.
         let trace = Trace {
@@ -62,14 +80,15 @@ fn jobs(columns: &Columns<'_>, max_tokens: u32, refine: &str) -> PyResult<Vec<Jo
             prompt_tokens: prompt[row],
             output_tokens: output[row],
             r: predicted.map(|of| of[row]).filter(|tokens| !tokens.is_nan()),
-            remaining: None,
+            remaining: remaining.map(|all| recorded(all, row)).transpose()?,
             block_hashes: None,
         };
         let wrong = |why| error::request(format!("request {row}: {why}"));
         trace.validate().map_err(wrong)?;
-        let priority = priority.map_or(0, |of| of[row].clamp(-127, 127) as i32);
-        let refined = refined(refine, columns, row)?;
-        Ok(Job { priority, refined, ..trace.job(max_tokens) })
+        let job = trace.job(max_tokens);
+        let priority = priorities.map_or(Ok(0), |of| priority(row, of[row]))?;
+        let refined = if remaining.is_some() { job.refined } else { refined(row) };
+        Ok(Job { priority, refined, ..job })
     };
     let mut jobs: Vec<Job> = (0..rows).map(job).collect::<PyResult<_>>()?;
     jobs.sort_by_key(|job| job.arrival_ns);

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use trail_cli::{Answer, OpenModel};
+use trail_cli::Answer;
 use trail_runtime::engine::{Event, FinishReason, NonFiniteLogits, RequestHandle};
 
 use crate::error;
 use crate::forecasts::{Progress, Watched};
+use crate::process_model::ProcessModel;
 
 /// Time between two looks for signals.
 const SIGNALS: Duration = Duration::from_millis(100);
@@ -58,7 +59,7 @@ pub(crate) struct Stream {
     #[pyo3(get)]
     number: u64,
     is_queued: Arc<AtomicBool>,
-    model: Arc<OpenModel>,
+    model: Arc<ProcessModel>,
     stop_tokens: Vec<u32>,
     /// Apart from the state, which a thread that waits holds.
     handle: Arc<RequestHandle>,
@@ -106,7 +107,7 @@ impl Stream {
     pub(crate) fn new(
         number: u64,
         is_queued: Arc<AtomicBool>,
-        model: Arc<OpenModel>,
+        model: Arc<ProcessModel>,
         answer: Answer,
         watched: Watched,
         stop_tokens: Vec<u32>,
@@ -159,14 +160,17 @@ impl Stream {
 #[pymethods]
 impl Stream {
     /// Takes in the events that are there. True if there is something new to take.
-    fn poll(&self, py: Python<'_>) -> bool {
-        // Before the events: one that arrives meanwhile wakes again.
-        self.is_queued.store(false, Ordering::Release);
-        py.detach(|| self.lock().run(Duration::ZERO, false))
+    fn poll(&self, py: Python<'_>) -> PyResult<bool> {
+        self.model.check_process()?;
+        // Before the events: one that arrives meanwhile wakes again, and what the last one wrote is
+        // seen.
+        self.is_queued.swap(false, Ordering::AcqRel);
+        Ok(py.detach(|| self.lock().run(Duration::ZERO, false)))
     }
 
     /// Waits for something new to take: the whole answer if `all`. Signals are heard.
     fn wait(&self, py: Python<'_>, all: bool) -> PyResult<()> {
+        self.model.check_process()?;
         loop {
             let ended = py.detach(|| {
                 let mut state = self.lock();

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import trail_rt
 from trail_rt import LLM, ChatMessage, RequestOutputKind, SamplingParams, TokensPrompt
@@ -75,8 +76,12 @@ def test_an_eta_counts_down_to_the_end() -> None:
         if any(eta is not None for eta in etas):
             break
     known = [eta for eta in etas if eta is not None]
-    assert known and all(0 <= eta < 60 for eta in known)
+    # Not 0 while tokens are left.
+    assert known and all(0 < eta < 60 for eta in known)
     assert etas[-1] is None
+    # Once steps are timed, from the first output on.
+    etas = [output.eta for output in llm.stream("Once upon", params)]
+    assert etas.pop() is None and all(eta is not None and 0 < eta < 60 for eta in etas)
 
 
 def test_a_stream_left_early_is_aborted(llm: LLM) -> None:
@@ -88,29 +93,106 @@ def test_a_stream_left_early_is_aborted(llm: LLM) -> None:
     assert llm.llm_engine.num_unfinished() == 0
 
 
+WRONG_PROMPTS: list[tuple[Any, str]] = [
+    ([], "no prompt"),
+    (None, "a prompt is None"),
+    ([[99999]], "not in the vocabulary"),
+    ([-1], "token -1 is not in the vocabulary"),
+    ([2**40], "is not in the vocabulary"),
+    ([1.5], "a prompt is 1.5"),
+    ({"text": "Once"}, "the keys ['text']"),
+    ({"prompt": 7}, "the prompt is 7"),
+    ("one two " * 100_000, "at least: shorten it"),
+]
+
+WRONG_PARAMS: list[tuple[str, Any]] = [
+    ("temperature", "hot"),
+    ("top_k", -2),
+    ("max_tokens", -1),
+    ("seed", 2**64),
+    ("stop_token_ids", [-1]),
+    ("stop", 7),
+    ("ignore_eos", "no"),
+]
+
+
+def changed(name: str, value: object) -> SamplingParams:
+    """Parameters with a field that was changed after they were made."""
+    params = SamplingParams(max_tokens=2)
+    setattr(params, name, value)
+    return params
+
+
+def test_each_form_of_a_prompt(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=4)
+    plain = llm.generate("prompt_token_ids", params)[0]
+    ids = plain.prompt_token_ids
+    array = np.array(ids)
+    forms: list[Any] = [
+        ["prompt_token_ids"],
+        {"prompt": "prompt_token_ids"},
+        [{"prompt": "prompt_token_ids"}],
+        ids,
+        tuple(ids),
+        {"prompt_token_ids": ids},
+        [{"prompt_token_ids": array}],
+        array,
+        [array],
+    ]
+    for form in forms:
+        (output,) = llm.generate(form, params)
+        assert output.outputs == plain.outputs, form
+        assert output.prompt_token_ids == ids and type(output.prompt_token_ids[0]) is int
+    for seed in (2**64 - 1, -1):
+        assert llm.generate("x", SamplingParams(seed=seed, max_tokens=2))[0].finished
+    assert llm.generate("Once upon", changed("stop", "x"))[0].finished
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "says"),
     [
         (lambda _: LLM("/no/such/folder"), trail_rt.ModelError, "/no/such/folder"),
         (lambda _: LLM(no_such_option=1), trail_rt.ModelError, "--no-such-option"),
         (lambda _: LLM(kv_blocks="many"), trail_rt.ModelError, "--kv-blocks"),
-        (lambda llm: llm.generate([]), trail_rt.RequestError, "no prompt"),
-        (lambda llm: llm.generate([[99999]]), trail_rt.RequestError, "not in the vocabulary"),
+        (lambda _: LLM(kv_blocks=-1), trail_rt.ModelError, "'-1' for '--kv-blocks"),
+        (lambda _: LLM(kv_block=64), trail_rt.ModelError, "'--kv-blocks'"),
+        (lambda _: LLM(no_such_option=False), trail_rt.ModelError, "--no-such-option"),
+        (lambda _: LLM(no_such_option=None), trail_rt.ModelError, "--no-such-option"),
+        *(
+            (lambda llm, wrong=wrong: llm.generate(wrong), trail_rt.RequestError, says)
+            for wrong, says in WRONG_PROMPTS
+        ),
+        *(
+            (
+                lambda llm, name=name, wrong=wrong: llm.generate("x", changed(name, wrong)),
+                trail_rt.RequestError,
+                f"{name} is {wrong!r}",
+            )
+            for name, wrong in WRONG_PARAMS
+        ),
         (
             lambda llm: llm.generate("x", SamplingParams(temperature=-1)),
             trail_rt.RequestError,
-            "temperature",
+            "temperature must be between 0 and 100, not -1",
         ),
-        (
-            lambda llm: llm.generate("x", SamplingParams(top_k=-2)),
-            trail_rt.RequestError,
-            "top_k",
-        ),
+        (lambda llm: llm.generate("x", {}), trail_rt.RequestError, "give a SamplingParams"),
         (
             lambda llm: llm.generate(["x", "y"], [SamplingParams()]),
             trail_rt.RequestError,
             "1 entries for 2 prompts",
         ),
+        (
+            lambda llm: llm.generate(["x", "y"], []),
+            trail_rt.RequestError,
+            "0 entries for 2 prompts",
+        ),
+        (
+            lambda llm: llm.generate("x", priority=[1000]),
+            trail_rt.RequestError,
+            "priority is 1000: give a number from -127 to 127",
+        ),
+        (lambda llm: llm.chat({"role": "user"}), trail_rt.RequestError, "a list of turns"),
+        (lambda llm: llm.chat([{"role": "user"}]), trail_rt.RequestError, "'content': text"),
     ],
 )
 def test_errors_have_a_kind_and_one_line(
@@ -122,10 +204,22 @@ def test_errors_have_a_kind_and_one_line(
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
+def test_more_prompts_than_the_engine_holds(golden: list[dict[str, Any]]) -> None:
+    llm = LLM(threads=1, max_running=2, max_requests=2)
+    prompts = [of["prompt_tokens"] for of in golden] * 2
+    params = SamplingParams(temperature=0, max_tokens=4)
+    outputs = llm.generate(prompts, params)
+    tokens = [output.outputs[0].token_ids for output in outputs]
+    assert tokens == [of["tokens"][:4] for of in golden] * 2
+
+
 def test_a_full_engine_is_no_fault_of_the_request() -> None:
     llm = LLM(threads=1, max_running=1, max_requests=1)
-    with pytest.raises(trail_rt.EngineError, match="try again later"):
-        llm.generate(["a", "b"], SamplingParams(max_tokens=400, ignore_eos=True))
+    params = SamplingParams(max_tokens=400, ignore_eos=True)
+    for _ in llm.stream("a", params):
+        with pytest.raises(trail_rt.EngineError, match="try again later"):
+            llm.generate(["b", "c"], params)
+        break
 
 
 def test_vllm_names_of_options() -> None:

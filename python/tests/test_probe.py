@@ -74,6 +74,15 @@ def test_the_bundled_probe_predicts_and_tracks() -> None:
     assert all(of.p10 <= of.p50 <= of.p90 for of in first)
     with pytest.raises(RequestError, match="no place 2"):
         tracker.observe(2, 1, p[0])
+    tracker.observe(0, 2, p[1])
+    for wrong in (np.full_like(p[0], np.nan), np.zeros_like(p[0]), -p[0]):
+        with pytest.raises(RequestError, match="these are no probabilities"):
+            tracker.observe(0, 3, wrong)
+    # They were not observed.
+    assert tracker.observe(0, 3, p[2]).remaining == first[2].remaining
+    for places in (0, 2**40):
+        with pytest.raises(RequestError, match="give 1 to 1048576"):
+            probe.tracker(places)
 
 
 def test_the_engine_ranks_by_a_trained_probe(tmp_path: Path) -> None:
@@ -97,6 +106,11 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(RequestError, match=says):
             probe.predict(wrong)
+    for nothing in (np.nan, np.inf):
+        broken = rows[:9].copy()
+        broken[5, 3] = nothing
+        with pytest.raises(RequestError, match="row 5 of the activations has NaN or infinity"):
+            probe.predict(broken)
     with pytest.raises(RequestError, match="remaining has 3 values"):
         Probe.train(rows, [1, 2, 3])
     with pytest.raises(RequestError, match="row 7 has NaN"):
@@ -105,6 +119,17 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
         Probe.train(broken, remaining, answers=numbers)
     with pytest.raises(RequestError, match="collect more"):
         Probe.train(rows[:2], remaining[:2])
+    assert np.array_equal(probe.predict(rows[:3].tolist()), probe.predict(rows[:3]))
+    with pytest.raises(RequestError, match="no array can be made"):
+        probe.predict([[1.0], [2.0, 3.0]])
+    for name, wrong in (("rate", -1.0), ("rate", 1e9), ("rate", np.nan), ("layer", 10**9)):
+        options: dict[str, Any] = {name: wrong}
+        with pytest.raises(RequestError, match="give a rate above 0 and at most 1, and a layer"):
+            Probe.train(rows, remaining, **options)
+    with pytest.raises(RequestError, match="answers has -1: give whole numbers from 0 to"):
+        Probe.train(rows, remaining, answers=np.full(len(rows), -1))
+    with pytest.raises(RequestError, match="remaining has 4294967296: give whole numbers"):
+        Probe.train(rows, np.full(len(rows), 2**32))
     with pytest.raises(RequestError, match="bins is 0"):
         Probe.train(rows, remaining, bins=0)
     with pytest.raises(ModelError, match="probe.safetensors"):

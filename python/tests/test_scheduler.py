@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from trail_rt import RequestError, Scheduler
 
@@ -24,7 +26,7 @@ def test_the_order_of_calls() -> None:
     assert scheduler.finish(second) and not scheduler.finish(second)
     assert [row.request for row in scheduler.plan(0.4).rows] == [first, third]
     scheduler.advance()
-    assert scheduler.cancel(first) and scheduler.cancel(third)
+    assert scheduler.finish(first) and scheduler.finish(third)
     assert len(scheduler) == 0 and scheduler.blocks_used == 0
 
 
@@ -91,3 +93,38 @@ def test_wrong_calls_are_refused() -> None:
         Scheduler(tail_bound=-1)
     with pytest.raises(OverflowError):
         scheduler.submit(-1, 10)
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    scheduler = Scheduler("trail", max_running=2)
+    request = scheduler.submit(8, 10)
+    for nothing in (math.nan, math.inf):
+        with pytest.raises(RequestError, match="arrival is NaN"):
+            scheduler.submit(8, 10, arrival=nothing)
+        with pytest.raises(RequestError, match="predicted_length is NaN"):
+            scheduler.submit(8, 10, predicted_length=nothing)
+        with pytest.raises(RequestError, match="remaining is NaN"):
+            scheduler.predict(request, nothing)
+        with pytest.raises(RequestError, match="now is NaN"):
+            scheduler.plan(nothing)
+    with pytest.raises(RequestError, match="predicted_length is not above 0"):
+        scheduler.submit(8, 10, predicted_length=0.0)
+    assert len(scheduler) == 1 and scheduler.remaining(request) is None
+
+
+def test_options_are_not_swallowed() -> None:
+    with pytest.raises(RequestError, match="tail_bound is of policies that rank by length"):
+        Scheduler("fcfs", tail_bound=5.0)
+    scheduler = Scheduler("trail")
+    with pytest.raises(TypeError, match="'max_running'"):
+        scheduler.set_policy("fcfs", max_running=7)  # type: ignore[call-arg]
+    with pytest.raises(RequestError, match="express is of policies"):
+        scheduler.set_policy("fcfs", express=0.5)
+    scheduler.submit(8, 10)
+    with pytest.raises(RequestError, match="true_length"):
+        scheduler.set_policy("oracle")
+    oracle = Scheduler("oracle")
+    with pytest.raises(RequestError, match="true_length"):
+        oracle.submit(8, 10)
+    oracle.submit(8, 10, true_length=4)
+    oracle.set_policy("srpt")

@@ -82,5 +82,17 @@ def test_wrong_traces_are_refused() -> None:
         simulator.run({**trace, "output": np.full(600, 1.5)})
     with pytest.raises(RequestError, match="request 0: arrival_s"):
         simulator.run({**trace, "arrival": np.full(600, np.nan)})
+    with pytest.raises(RequestError, match="request 3: priority is 128"):
+        simulator.run({**trace, "priority": np.where(np.arange(600) == 3, 128, 0)})
+    with pytest.raises(RequestError, match="refined is 'best'"):
+        simulator.run({**trace, "remaining": [np.arange(n) for n in trace["output"]]}, refined="best")
+    with pytest.raises(RequestError, match="remaining has 1 arrays"):
+        simulator.run({**trace, "remaining": [[1.0]]})
+    with pytest.raises(RequestError, match="request 0: remaining has 1 entries"):
+        simulator.run({**trace, "remaining": [[1.0]] * 600})
+    for wrong in (np.nan, -1.0, np.inf):
+        remaining = [np.full(tokens, wrong) for tokens in trace["output"]]
+        with pytest.raises(RequestError, match="request 0: a prediction is"):
+            simulator.run({**trace, "remaining": remaining})
     with pytest.raises(RequestError, match="unknown step model"):
         Simulator("abacus").run(trace)

@@ -21,7 +21,7 @@ from trail_rt.async_llm import AsyncLLM
 from trail_rt.llm import LLM
 from trail_rt.outputs import CompletionOutput, RequestOutput
 from trail_rt.probe import Probe
-from trail_rt.prompts import ChatMessage, Prompt, TokensPrompt
+from trail_rt.prompts import ChatMessage, Prompt, TextPrompt, TokensPrompt
 from trail_rt.sampling_params import RequestOutputKind, SamplingParams
 from trail_rt.simulator import SimulationResult, Simulator
 
@@ -46,6 +46,7 @@ __all__ = [
     "Scheduler",
     "SimulationResult",
     "Simulator",
+    "TextPrompt",
     "TokensPrompt",
     "Tracker",
     "TrailError",

@@ -47,6 +47,8 @@ class SchedulerOptions(RankingOptions, total=False):
     refresh_tokens: int
     reserve: Literal["present", "mean", "p90"]
 
+def check_option(name: str) -> None: ...
+
 class Engine:
     def __init__(self, options: list[str]) -> None: ...
     def submit(
@@ -191,8 +193,6 @@ class Scheduler:
         """Records tokens that the last step sampled beyond one: draft tokens that were right."""
     def finish(self, request: int) -> bool:
         """Removes a request, completed or not. False if it has finished before."""
-    def cancel(self, request: int) -> bool:
-        """The same as `finish`."""
     def blocks(self, request: int) -> list[int]:
         """The KV blocks of a request, in the order of its tokens."""
     def generated(self, request: int) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trail_rt._native import RequestError, Stream
+from trail_rt._native import EngineError, RequestError, Stream
 from trail_rt.outputs import RequestOutput, request_output
 from trail_rt.prompts import (
     ChatMessage,
@@ -25,7 +26,8 @@ class LLM:
     """A model with its engine.
 
     `model` is a path, `hf:OWNER/NAME`, or None for the bundled model. `options` are those of
-    `trail-rt serve`, with `_` for `-`: `LLM(path, policy="trail:0.5", kv_blocks=512, threads=4)`.
+    `trail-rt serve` on model, predictions, scheduling and device, with `_` for `-`:
+    `LLM(path, policy="trail:0.5", kv_blocks=512, threads=4)`.
     """
 
     def __init__(self, model: str | Path | None = None, **options: Option) -> None:
@@ -62,7 +64,7 @@ class LLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
         """The answer to one prompt as it is generated. One that is left early is aborted."""
-        params = sampling_params or self.get_default_sampling_params()
+        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
         text, tokens = prompt_tokens(self.llm_engine, prompt)
         stream = self.llm_engine.submit(tokens, params, 0, None)
         name = str(next(self._numbers))
@@ -81,24 +83,44 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         priority: Sequence[int] | None,
     ) -> list[RequestOutput]:
-        params = sampling_params or self.get_default_sampling_params()
-        each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
+        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
+        each = params if isinstance(params, Sequence) else [params] * len(prompts)
         ranks = [0] * len(prompts) if priority is None else priority
         for name, values in (("sampling_params", each), ("priority", ranks)):
             if len(values) != len(prompts):
                 raise RequestError(f"{name} has {len(values)} entries for {len(prompts)} prompts")
-        streams: list[Stream] = []
+        outputs: list[RequestOutput] = []
+        live: deque[Stream] = deque()
+
+        def finish_oldest() -> None:
+            text, tokens = prompts[len(outputs)]
+            live[0].wait(True)
+            name = str(next(self._numbers))
+            outputs.append(request_output(name, text, tokens, live[0].take(False)))
+            live.popleft()
+
         try:
             for (_, tokens), of, rank in zip(prompts, each, ranks):
-                streams.append(self.llm_engine.submit(tokens, of, rank, None))
-            outputs: list[RequestOutput] = []
-            for stream, (text, tokens) in zip(streams, prompts):
-                stream.wait(True)
-                name = str(next(self._numbers))
-                outputs.append(request_output(name, text, tokens, stream.take(False)))
+                while (stream := self._submit_if_room(tokens, of, rank, bool(live))) is None:
+                    finish_oldest()
+                live.append(stream)
+            while live:
+                finish_oldest()
             return outputs
         except BaseException:
             # Their exception holds the streams: nothing else would end them.
-            for stream in streams:
+            for stream in live:
                 stream.abort()
+            raise
+
+    def _submit_if_room(
+        self, tokens: list[int], params: SamplingParams, priority: int, may_wait: bool
+    ) -> Stream | None:
+        """Submits a request. None if there is no room and the caller may wait for its own ones."""
+        try:
+            return self.llm_engine.submit(tokens, params, priority, None)
+        except EngineError:
+            # Of an engine that has stopped, the streams before have the reason.
+            if may_wait:
+                return None
             raise

@@ -44,7 +44,8 @@ class RequestOutput:
     """Tokens of the prompt whose KV was shared."""
     num_preemptions: int = 0
     eta: float | None = None
-    """Seconds until the last token; None before the engine has timed a step, and at the end."""
+    """Seconds until the last token, more than 0; None before the engine has timed a step, and at
+    the end."""
     eta_interval: tuple[float, float] | None = None
     """Their interval of 80 %."""
 

@@ -27,8 +27,10 @@ PromptMean = tuple[Array, int]
 def rows(activations: Array) -> npt.NDArray[np.float32]:
     """Activations `[rows, width]`, where they are: of another type or order they are refused."""
     try:
-        array = np.asarray(activations)
-    except (TypeError, RuntimeError) as why:
+        # A list of numbers has no type yet.
+        dtype = np.float32 if isinstance(activations, (list, tuple)) else None
+        array = np.asarray(activations, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as why:
         raise RequestError(
             f"no array can be made of the activations ({why}): give float32, by "
             ".detach().float().cpu() in torch"

@@ -59,7 +59,8 @@ class SimulationResult(TypedDict):
 class Simulator:
     """A simulated machine.
 
-    `model` names it, as `a100-80g:8b`; `options` are those of a `Scheduler`.
+    `model` names it, as `a100-80g:8b`; `options` are those of a `Scheduler`. `max_tokens` is what a
+    request asks for, where its output is not longer: every output of a trace is generated whole.
     """
 
     def __init__(

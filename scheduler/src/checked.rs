@@ -6,7 +6,7 @@ use std::fmt;
 use crate::blocks::BlockId;
 use crate::config::{ConfigError, SchedulerConfig};
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policies::{Needs, PolicyKind};
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, Prediction, RequestIdx, RequestState};
 use crate::scheduler::Scheduler;
@@ -20,6 +20,14 @@ pub type RequestNumber = u64;
 pub enum Misuse {
     /// The request has finished, or never was.
     NoRequest(RequestNumber),
+    /// The scheduler refuses the request.
+    Refused(Refusal),
+    /// A time or a number of tokens that is NaN or infinite, by its name.
+    NotFinite(&'static str),
+    /// A predicted length that is not above 0.
+    NoLength,
+    /// A request without its true length, of a policy that ranks by it.
+    NoTrueLength,
     /// A plan before [`CheckedScheduler::advance`].
     NotAdvanced,
     /// An advance without a plan.
@@ -44,6 +52,14 @@ impl fmt::Display for Misuse {
                     "there is no request {request}: it has finished, or is another scheduler's"
                 )
             }
+            Misuse::Refused(refusal) => refusal.fmt(f),
+            Misuse::NotFinite(name) => write!(f, "{name} is NaN or infinite: give a number"),
+            Misuse::NoLength => {
+                f.write_str("predicted_length is not above 0: give none without a prediction")
+            }
+            Misuse::NoTrueLength => f.write_str(
+                "the policy ranks by true_length, which a request lacks: give it to all",
+            ),
             Misuse::NotAdvanced => f.write_str("the last plan was not computed: advance first"),
             Misuse::NotPlanned => f.write_str("there is no plan to advance by: plan first"),
             Misuse::Complete(request) => {
@@ -60,9 +76,15 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
+fn check_finite(name: &'static str, value: f64) -> Result<(), Misuse> {
+    if value.is_finite() { Ok(()) } else { Err(Misuse::NotFinite(name)) }
+}
+
 /// A [`Scheduler`] that numbers requests and steps itself. Without swapping and hashes of blocks.
 pub struct CheckedScheduler {
     scheduler: Scheduler,
+    /// Requirement of the policy.
+    needs: Needs,
     /// Number of the next step.
     step: u64,
     /// True from a plan to its advance.
@@ -75,12 +97,13 @@ impl CheckedScheduler {
     /// Creates a scheduler and allocates everything that it will need.
     pub fn new(
         config: SchedulerConfig,
-        policy: Box<dyn Policy>,
+        policy: PolicyKind,
     ) -> Result<CheckedScheduler, ConfigError> {
         let config = SchedulerConfig { host_blocks: 0, cached_blocks: 0, ..config };
-        let scheduler = Scheduler::new(config, policy)?;
+        let scheduler = Scheduler::new(config, policy.build())?;
         let planned = Vec::with_capacity(config.max_running as usize);
-        Ok(CheckedScheduler { scheduler, step: 0, is_planned: false, planned })
+        let needs = policy.needs();
+        Ok(CheckedScheduler { scheduler, needs, step: 0, is_planned: false, planned })
     }
 
     /// The scheduler.
@@ -106,8 +129,18 @@ impl CheckedScheduler {
     }
 
     /// Takes a request into the queue. See [`Scheduler::submit`].
-    pub fn submit(&mut self, request: NewRequest) -> Result<RequestNumber, Refusal> {
-        self.scheduler.submit(request).map(|idx| self.number(idx))
+    pub fn submit(&mut self, request: NewRequest) -> Result<RequestNumber, Misuse> {
+        check_finite("arrival", request.arrival_s)?;
+        if let Some(length) = request.initial_prediction {
+            check_finite("predicted_length", length.into())?;
+            if length <= 0.0 {
+                return Err(Misuse::NoLength);
+            }
+        }
+        if self.needs == Needs::TrueLengths && request.true_length.is_none() {
+            return Err(Misuse::NoTrueLength);
+        }
+        self.scheduler.submit(request).map(|idx| self.number(idx)).map_err(Misuse::Refused)
     }
 
     /// Records the output tokens that a request is expected to need: from now on, or from the
@@ -120,6 +153,8 @@ impl CheckedScheduler {
         step: Option<u64>,
     ) -> Result<(), Misuse> {
         let idx = self.find(request)?;
+        check_finite("remaining", remaining.into())?;
+        quantiles.into_iter().try_for_each(|tokens| check_finite("quantiles", tokens.into()))?;
         let [p10, p50, p90] = quantiles;
         let (step, generation) = (step.unwrap_or(self.step), (request >> 32) as u32);
         let prediction = Prediction { remaining, p10, p50, p90, step, generation };
@@ -132,6 +167,7 @@ impl CheckedScheduler {
         if self.is_planned {
             return Err(Misuse::NotAdvanced);
         }
+        check_finite("now", now_s)?;
         let is_complete = |&&request: &&RequestNumber| {
             self.state(request).is_ok_and(|state| state.generated >= state.max_tokens)
         };
@@ -196,15 +232,24 @@ impl CheckedScheduler {
     }
 
     /// Ranks by another policy from the next plan on. See [`Scheduler::set_policy`].
-    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
-        self.scheduler.set_policy(policy);
+    pub fn set_policy(&mut self, policy: PolicyKind) -> Result<(), Misuse> {
+        let all = (0..self.scheduler.config().max_requests).map(RequestIdx);
+        let lacks =
+            |state: &RequestState| state.phase != Phase::Free && state.true_length.is_none();
+        if policy.needs() == Needs::TrueLengths
+            && all.map(|idx| self.scheduler.state(idx)).any(lacks)
+        {
+            return Err(Misuse::NoTrueLength);
+        }
+        self.needs = policy.needs();
+        self.scheduler.set_policy(policy.build());
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policies::PolicyKind;
 
     fn scheduler() -> CheckedScheduler {
         let config = SchedulerConfig {
@@ -214,7 +259,7 @@ mod tests {
             max_context: 64,
             ..SchedulerConfig::default()
         };
-        CheckedScheduler::new(config, PolicyKind::Fcfs.build()).expect("sound sizes")
+        CheckedScheduler::new(config, PolicyKind::Fcfs).expect("sound sizes")
     }
 
     fn request(max_tokens: u32) -> NewRequest {
@@ -233,6 +278,44 @@ mod tests {
         assert_eq!(scheduler.plan(0.0).err(), Some(Misuse::Complete(one)));
         scheduler.finish(one).expect("live");
         assert_eq!(scheduler.plan(0.0).expect("a plan").rows.len(), 0);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused_by_name() {
+        let mut scheduler = scheduler();
+        let one = scheduler.submit(request(4)).expect("room");
+        for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let at = NewRequest { arrival_s: wrong.into(), ..request(4) };
+            assert_eq!(scheduler.submit(at), Err(Misuse::NotFinite("arrival")));
+            let predicted = NewRequest { initial_prediction: Some(wrong), ..request(4) };
+            assert_eq!(scheduler.submit(predicted), Err(Misuse::NotFinite("predicted_length")));
+            let mut predict =
+                |remaining, p50| scheduler.predict(one, remaining, [1.0, p50, 3.0], None).err();
+            assert_eq!(predict(wrong, 2.0), Some(Misuse::NotFinite("remaining")));
+            assert_eq!(predict(2.0, wrong), Some(Misuse::NotFinite("quantiles")));
+            assert_eq!(scheduler.plan(wrong.into()).err(), Some(Misuse::NotFinite("now")));
+        }
+        for length in [0.0, -1.0] {
+            let predicted = NewRequest { initial_prediction: Some(length), ..request(4) };
+            assert_eq!(scheduler.submit(predicted), Err(Misuse::NoLength));
+        }
+        assert_eq!(scheduler.state(one).expect("live").remaining(), None);
+        assert_eq!(scheduler.plan(0.0).expect("a plan").rows.len(), 1);
+    }
+
+    #[test]
+    fn a_policy_by_true_lengths_has_them_of_all_requests() {
+        let (mut scheduler, oracle) = (scheduler(), "oracle".parse().expect("a policy"));
+        let one = scheduler.submit(request(4)).expect("room");
+        assert_eq!(scheduler.set_policy(oracle), Err(Misuse::NoTrueLength));
+        scheduler.finish(one).expect("live");
+        scheduler.set_policy(oracle).expect("no request");
+        assert_eq!(scheduler.submit(request(4)), Err(Misuse::NoTrueLength));
+        let known = NewRequest { true_length: Some(3), ..request(4) };
+        scheduler.submit(known).expect("room");
+        scheduler.set_policy(oracle).expect("all have it");
+        scheduler.set_policy(PolicyKind::Fcfs).expect("it needs nothing");
+        scheduler.submit(request(4)).expect("room");
     }
 
     #[test]

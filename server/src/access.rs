@@ -106,6 +106,13 @@ impl Access {
         self.use_tokens(tokens);
     }
 
+    /// Records the tokens of the whole answer, in place of those counted so far. Those counted too
+    /// many against the limits of the key stay.
+    pub(crate) fn set_tokens(&self, tokens: u64) {
+        let before = self.tokens.swap(tokens, Ordering::Relaxed);
+        self.use_tokens(tokens.saturating_sub(before));
+    }
+
     /// Counts tokens of a prompt, or of the answer, against the limits of the request's key.
     pub(crate) fn use_tokens(&self, tokens: u64) {
         if let Some(key) = self.key() {

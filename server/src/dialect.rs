@@ -33,8 +33,9 @@ pub(crate) fn restated(path: &str, id: &str, mut response: Response) -> Response
         head.headers.extend(new.headers);
         response = Response::from_parts(head, body);
     }
+    // Another server's answer keeps the id that it has.
     if let Ok(id) = HeaderValue::try_from(id) {
-        response.headers_mut().insert(REQUEST_ID, id);
+        response.headers_mut().entry(REQUEST_ID).or_insert(id);
     }
     response
 }

@@ -10,6 +10,7 @@ use trail_cli::random;
 use trail_platform::printable::printable_line;
 
 use crate::access::Access;
+use crate::connection::PassedOn;
 use crate::dialect;
 use crate::state::Shared;
 
@@ -39,7 +40,12 @@ pub(crate) async fn record(State(state): Shared, mut request: Request, next: Nex
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
     response = dialect::restated(&path, &access.id, response);
-    if let Ok(id) = HeaderValue::try_from(&access.id) {
+    // Another server's answer keeps the id that it has.
+    let is_named = response.extensions().get::<PassedOn>().is_some()
+        && response.headers().contains_key(REQUEST_ID);
+    if let Ok(id) = HeaderValue::try_from(&access.id)
+        && !is_named
+    {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     let status = response.status().as_u16();

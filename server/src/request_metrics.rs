@@ -175,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// Records that the request has its place, for an answer whose tokens may not be seen.
+    /// Records that the request has its slot, for an answer whose tokens may not be seen.
     pub(crate) fn start(&mut self) {
         self.started = Some(Instant::now());
     }
@@ -189,6 +189,12 @@ impl Watch {
     pub(crate) fn end(&mut self, reason: &str) {
         self.metrics.latency.observe(self.access.arrival.elapsed().as_secs_f64());
         self.observe_parts();
+        self.count(reason);
+    }
+
+    /// Records the end of a complete answer whose tokens are not known.
+    pub(crate) fn end_uncounted(&mut self, reason: &str) {
+        self.metrics.latency.observe(self.access.arrival.elapsed().as_secs_f64());
         self.count(reason);
     }
 

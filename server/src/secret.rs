@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use axum::http::HeaderValue;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -20,6 +21,14 @@ impl Secret {
             true => Ok(Secret(text.to_owned())),
             false => Err("a key has letters, digits and signs of ASCII, and no spaces".into()),
         }
+    }
+
+    /// The header `Authorization` of a client with this key. Its debug form hides it.
+    pub(crate) fn bearer(&self) -> HeaderValue {
+        let value = HeaderValue::try_from(format!("Bearer {}", self.0));
+        let mut value = value.expect("a secret has visible characters");
+        value.set_sensitive(true);
+        value
     }
 
     /// Its hash.

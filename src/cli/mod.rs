@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trail_bench::BenchArgs;
-use trail_cli::{EngineArgs, Error, ModelArgs, notice};
+use trail_cli::{EngineArgs, Error, ModelArgs, message_and_tip, notice};
 
 use crate::commands::advise::AdviseArgs;
 use crate::commands::chat::{self, ChatArgs};
@@ -246,17 +246,6 @@ fn help_of_experts(arguments: &[OsString]) -> Option<clap::Error> {
     };
     let result = definition(true).try_get_matches_from(arguments.iter().map(as_help));
     result.err().filter(|error| error.kind() == ErrorKind::DisplayHelp)
-}
-
-/// Returns clap's message without its usage text and its own `error:`, and its tip, in a line each.
-fn message_and_tip(message: &str) -> (String, Option<String>) {
-    let text = message.strip_prefix("error: ").unwrap_or(message);
-    let is_message = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more");
-    let lines = text.lines().map(str::trim).take_while(is_message).filter(|line| !line.is_empty());
-    let lines: Vec<&str> = lines.collect();
-    let tip = lines.iter().position(|line| line.starts_with("tip: ")).unwrap_or(lines.len());
-    let (message, tip) = (lines[..tip].join(" "), lines[tip..].join(" "));
-    (message, Some(tip).filter(|tip| !tip.is_empty()))
 }
 
 /// Returns clap's message without its usage text, its own `error:` and its tip.

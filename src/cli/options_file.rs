@@ -22,8 +22,8 @@ use super::{definition, one_line};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Beginnings of `TRAIL_` variables that are no options of `serve`: those of the tests and scripts,
-/// and those that Kubernetes sets for a service named trail or trail-rt.
-const OTHER_VARIABLES: [&str; 16] = [
+/// that of `proxy`, and those that Kubernetes sets for a service named trail or trail-rt.
+const OTHER_VARIABLES: [&str; 17] = [
     "CHAOS_",
     "CUDA_WHEELS",
     "DYNAMO_",
@@ -40,6 +40,7 @@ const OTHER_VARIABLES: [&str; 16] = [
     "TEST_",
     "THEORY_",
     "TOOLS",
+    "UPSTREAM_KEY",
 ];
 
 /// One option, from a file or the environment.

@@ -61,7 +61,7 @@ const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: 
 const GPU: Group = Group {
     heading: "Device",
     options: &[],
-    experts: &["no_graphs", "experimental", "device_timeout"],
+    experts: &["no_graphs", "megakernel", "device_timeout"],
 };
 const GPU_PROBE: Group = Group { heading: "Device", options: &["probe_device"], experts: &[] };
 const THREADS: Group = Group { heading: "Device", options: &["threads"], experts: &[] };
@@ -168,6 +168,12 @@ fn is_scoped(id: &str) -> bool {
     group_of(&[], id).is_some()
 }
 
+/// Options that mean less on a command than elsewhere: the command, the id, the help there.
+const OWN_HELP: [(&[&str], &str, &str); 2] = [
+    (&["proxy"], "policy", "sjf, the shortest expected answer first, or fcfs [default: sjf]"),
+    (&["proxy"], "max_requests", "Requests waiting and being answered [default: 4096]"),
+];
+
 /// Hides from the help of each command the options that it does not read, and those of experts
 /// unless `all` is set.
 pub(super) fn hide(command: Command, all: bool) -> Command {
@@ -195,6 +201,11 @@ fn hide_option(option: Arg, path: &[&str], all: bool) -> Arg {
         // The form without blank lines between options.
         (false, "help") => option.action(ArgAction::HelpShort).help("Print help"),
         (false, _) => option.long_help(Resettable::Reset),
+    };
+    let own = OWN_HELP.iter().find(|(command, of, _)| *command == path && *of == id);
+    let option = match own {
+        Some((.., help)) => option.help(*help).long_help(Resettable::Reset),
+        None => option,
     };
     match group_of(path, &id) {
         Some(group) => {
@@ -370,7 +381,6 @@ mod tests {
             "reserve" => "mean",
             "device" | "probe_device" => "cpu",
             "preemption" => "swap",
-            "experimental" => "megakernel",
             "isa" => "portable",
             "compute" => "exact",
             "speculate" => "off",

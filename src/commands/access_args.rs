@@ -7,7 +7,7 @@ use trail_cli::Error;
 use trail_server::{Secret, ServerOptions};
 
 /// Options about the requests that are let in.
-#[derive(Args, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Default, PartialEq, Eq)]
 pub struct AccessArgs {
     /// Key that requests must present (Authorization: Bearer KEY, or x-api-key); TRAIL_API_KEY
     /// keeps it out of the list of processes
@@ -56,6 +56,11 @@ impl AccessArgs {
             root_path: self.root_path.or(others.root_path),
             allowed_hosts: or_list(self.allowed_hosts, others.allowed_hosts),
         }
+    }
+
+    /// Returns these options, with the key `api_key` if they have none.
+    pub fn or_key(&self, api_key: Option<String>) -> AccessArgs {
+        self.clone().or(AccessArgs { api_key, ..AccessArgs::default() })
     }
 
     /// `options` with these.

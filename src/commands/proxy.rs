@@ -1,5 +1,6 @@
 //! `trail-rt proxy`: the queue before another server.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use trail_runtime::engine::PolicyKind;
 use trail_scheduler::LogSink;
 use trail_scheduler::limits::MAX_RUNNING;
 use trail_server::proxy::{Example, ProxyOptions, prompt_features};
-use trail_server::{ServerOptions, Signals, Timeouts};
+use trail_server::{Secret, ServerOptions, Signals, Timeouts};
 use trail_training::objective::Objective;
 use trail_training::predictor::{Example as Answer, Recipe, train};
 
@@ -38,8 +39,10 @@ const MAX_REQUESTS: usize = 1 << 14;
 const BINS: usize = 12;
 /// One answer in so many is kept from the training, to say whether it is of use.
 const HELD_OUT: usize = 5;
-/// Kendall's tau-b on those, above which a predictor is of use.
+/// Kendall's tau-b on those, above which a predictor is of use: this, and so many standard
+/// deviations of tau where nothing is correlated.
 const LEAST_TAU: f64 = 0.1;
+const LEAST_DEVIATIONS: f64 = 2.0;
 
 /// Options of `trail-rt proxy`.
 #[derive(Args, Debug)]
@@ -48,9 +51,13 @@ pub struct ProxyArgs {
     /// The server behind the proxy, such as http://127.0.0.1:8080
     #[arg(long, value_name = "URL")]
     upstream: String,
+    /// Key that it wants (Authorization: Bearer KEY), in place of the clients' keys;
+    /// TRAIL_UPSTREAM_KEY keeps it out of the list of processes
+    #[arg(long, value_name = "KEY")]
+    upstream_key: Option<KeyText>,
     /// Requests that it answers at once: others wait in the proxy
-    #[arg(long = "slots", value_name = "N", value_parser = places())]
-    places: u32,
+    #[arg(long, value_name = "N", value_parser = slots())]
+    slots: u32,
     /// Address to listen on; port 0 for any that is free
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: Listen,
@@ -79,9 +86,30 @@ pub struct ProxyArgs {
     force: bool,
 }
 
-/// Parser of a number of places.
-fn places() -> clap::builder::RangedI64ValueParser<u32> {
+/// Parser of a number of slots.
+fn slots() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MAX_RUNNING))
+}
+
+/// The text of a key, which no debug form shows.
+#[derive(Clone)]
+struct KeyText(String);
+
+impl From<String> for KeyText {
+    fn from(text: String) -> KeyText {
+        KeyText(text)
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("KeyText(hidden)")
+    }
+}
+
+/// The key in the environment's `variable`. An empty one is not set.
+fn key_of_environment(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|key| !key.is_empty())
 }
 
 /// A host and a port.
@@ -118,10 +146,15 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
             "--max-requests is {max_requests}: the proxy has at most {MAX_REQUESTS}"
         )));
     }
+    let upstream_key = args.upstream_key.clone().map(|key| key.0);
+    let upstream_key = upstream_key.or_else(|| key_of_environment("TRAIL_UPSTREAM_KEY"));
+    // The parser's own message would show the key.
+    let upstream_key = upstream_key.map(|key| Secret::new(&key)).transpose();
     let policy = engine.policy_or(PolicyKind::Sjf(Default::default()));
     let proxy = ProxyOptions {
         upstream: args.upstream.clone(),
-        places: args.places,
+        upstream_key: upstream_key.map_err(|why| Error::usage(format!("--upstream-key: {why}")))?,
+        slots: args.slots,
         max_requests: max_requests as u32,
         policy,
         retry: Duration::from_secs(args.retry_seconds),
@@ -130,18 +163,18 @@ pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Erro
         record: record.transpose()?,
     };
     let drain = Duration::from_secs(args.drain_seconds);
-    let options = args.access.apply(ServerOptions {
+    let options = args.access.or_key(key_of_environment("TRAIL_API_KEY")).apply(ServerOptions {
         timeouts: Timeouts { drain, ..Timeouts::default() },
         verbose: args.verbose,
         ..ServerOptions::default()
     })?;
-    let (upstream, places) = (&args.upstream, args.places);
+    let (upstream, slots) = (&args.upstream, args.slots);
     trail_server::proxy::run(proxy, (&args.listen.host, args.listen.port), options, signals, |at| {
         notice(format_args!("trail-rt orders requests to {upstream} under {policy} on {at}"));
         if json {
             let policy = policy.name();
             let object =
-                json!({ "upstream": upstream, "slots": places, "policy": policy, "url": at });
+                json!({ "upstream": upstream, "slots": slots, "policy": policy, "url": at });
             return Output::stdout().line(&object.to_string());
         }
         Ok(())
@@ -168,7 +201,36 @@ fn trained(answers: &[Example]) -> Option<Predictor> {
         layers: 0,
         seed: 1,
     };
-    let found = train(&recipe, &of(false), &of(true));
+    let held_out = of(true);
+    let found = train(&recipe, &of(false), &held_out);
     let tau_b = found.curve.get(found.epochs as usize - 1)?.tau_b;
-    (tau_b > LEAST_TAU).then_some(found.predictor)
+    is_of_use(tau_b, held_out.len()).then_some(found.predictor)
+}
+
+/// True if Kendall's tau-b over `answers` is no chance (Kendall 1938: its variance without ties).
+fn is_of_use(tau_b: f64, answers: usize) -> bool {
+    let n = answers as f64;
+    let deviation = (2.0 * (2.0 * n + 5.0) / (9.0 * n * (n - 1.0))).sqrt();
+    tau_b > LEAST_TAU.max(LEAST_DEVIATIONS * deviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_predictor_is_of_use_beyond_chance() {
+        // Two deviations over 13 answers are 0.42, over 205 they are 0.094.
+        for (tau_b, answers, expected) in [
+            (0.41, 13, false),
+            (0.43, 13, true),
+            (0.099, 205, false),
+            (0.101, 205, true),
+            (0.101, 2000, true),
+            (1.0, 1, false),
+            (f64::NAN, 13, false),
+        ] {
+            assert_eq!(is_of_use(tau_b, answers), expected, "{tau_b} {answers}");
+        }
+    }
 }

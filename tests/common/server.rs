@@ -31,7 +31,13 @@ impl Server {
 
     /// Starts a proxy with further `options`.
     pub(crate) fn proxy(options: &[&str]) -> Self {
+        Server::proxy_in(options, &[])
+    }
+
+    /// Starts a proxy with further `options` and variables of the environment.
+    pub(crate) fn proxy_in(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(PROGRAM);
+        let command = command.envs(environment.iter().copied());
         Server::listening(command.args(["proxy", "--listen", "127.0.0.1:0"]).args(options))
     }
 

@@ -1,6 +1,6 @@
 //! A toy server of OpenAI's API, behind a proxy under test.
 
-use std::io::{BufRead, BufReader, Read, Result, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,8 @@ type Answer = dyn Fn(&Seen, &mut TcpStream, &Flags) -> Result<()> + Send + Sync;
 pub(crate) struct Flags {
     /// Answers that wait go on.
     pub(crate) released: AtomicBool,
+    /// No connection is taken any more.
+    closed: AtomicBool,
     stopped: AtomicBool,
     seen: Mutex<Vec<Seen>>,
     /// Requests whose client left.
@@ -41,13 +43,17 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// Waits until the test releases the answers.
-    pub(crate) fn wait(&self) {
+    /// Waits until the test releases the answers; an error if the server ends before.
+    pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();
-        while !self.released.load(SeqCst) && !self.stopped.load(SeqCst) {
+        while !self.released.load(SeqCst) {
+            if self.stopped.load(SeqCst) {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
             assert!(start.elapsed() < PATIENCE, "the answer is not released");
             thread::sleep(Duration::from_millis(1));
         }
+        Ok(())
     }
 }
 
@@ -77,7 +83,7 @@ impl Upstream {
         let (shared, answer): (_, Arc<Answer>) = (flags.clone(), Arc::new(answer));
         let accepting = thread::spawn(move || {
             for stream in listener.incoming() {
-                if shared.stopped.load(SeqCst) {
+                if shared.closed.load(SeqCst) {
                     return;
                 }
                 let stream = stream.expect("a connection");
@@ -118,16 +124,17 @@ impl Upstream {
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        self.flags.stopped.store(true, SeqCst);
-        // As the system does for a process that was killed.
-        let open = std::mem::take(&mut *self.flags.open.lock().expect("no panic"));
-        open.iter().for_each(|stream| {
-            let _ = stream.shutdown(Shutdown::Both);
-        });
+        // In the order in which the system closes what a process had that was killed.
+        self.flags.closed.store(true, SeqCst);
         let _ = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
             accepting.join().expect("it ends");
         }
+        self.flags.stopped.store(true, SeqCst);
+        let open = std::mem::take(&mut *self.flags.open.lock().expect("no panic"));
+        open.iter().for_each(|stream| {
+            let _ = stream.shutdown(Shutdown::Both);
+        });
     }
 }
 

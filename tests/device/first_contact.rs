@@ -77,7 +77,7 @@ fn a_driver_without_memory_writes_of_streams_is_not_used() {
 #[test]
 fn a_device_without_cooperative_launches_gives_the_cpus_answer_with_a_warning() {
     let (expected, _) = answer("cpu", &[]);
-    let kernels = ["--device", "cuda", "--experimental", "megakernel,sampler-teams"];
+    let kernels = ["--device", "cuda", "--megakernel"];
     let arguments = [&PROMPT[..], &KV, &kernels].concat();
     let output = trail_rt(&arguments, &[("TRAIL_EMU_WITHOUT", "cooperative")]);
     let errors = String::from_utf8_lossy(&output.stderr);

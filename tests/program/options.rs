@@ -20,7 +20,7 @@ fn options_that_a_command_does_not_read_are_refused() {
         (&["pull", "--probe", "x", "a/b"], "--probe", "serve", "pull"),
         (&["doctor", "--port", "9"], "--port", "serve", "doctor"),
         (&["--threads", "2", "replay", "x"], "--threads", "serve", "replay"),
-        (&["doctor", "--experimental", "megakernel"], "--experimental", "serve", "doctor"),
+        (&["doctor", "--megakernel"], "--megakernel", "serve", "doctor"),
     ] {
         let error = refusal(arguments);
         for part in [&format!("{option} is an option of "), reader, &format!("{help} --help")] {
@@ -66,6 +66,16 @@ fn help_shows_what_a_user_chooses() {
     }
 }
 
+/// The proxy has two of the policies, and another default.
+#[test]
+fn a_command_that_takes_less_of_an_option_says_so() {
+    for all in [false, true] {
+        let (text, _) = help("proxy", all);
+        assert!(text.contains("or fcfs [default: sjf]"), "{text}");
+        assert!(!text.contains("trail with a probe"), "{text}");
+    }
+}
+
 #[test]
 fn no_help_is_longer_than_three_screens() {
     for command in [
@@ -104,7 +114,7 @@ fn help_all_has_the_options_of_experts() {
     assert!(all.1 > few + 10, "{few} and {}", all.1);
     let other = trail_rt(&["help", "serve"]);
     assert!(!String::from_utf8_lossy(&other.stdout).contains("--prefill-weight"));
-    for option in ["--prefill-weight", "--isa", "--header-timeout", "--experimental"] {
+    for option in ["--prefill-weight", "--isa", "--header-timeout", "--megakernel"] {
         assert!(all.0.contains(option), "{option}");
     }
     assert!(!help("doctor", true).0.contains("--isa"), "doctor does not read it");

@@ -12,10 +12,10 @@ use serde_json::json;
 const COMPLETIONS: &str = "/v1/completions";
 
 /// A file of keys, removed at the end of its test.
-struct KeyFile(PathBuf);
+pub(super) struct KeyFile(PathBuf);
 
 impl KeyFile {
-    fn new(name: &str, text: &str) -> Self {
+    pub(super) fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("trail-{name}-{}.toml", std::process::id()));
         let file = KeyFile(path);
         file.write(text);
@@ -26,7 +26,7 @@ impl KeyFile {
         fs::write(&self.0, text).expect("written");
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.to_str().expect("UTF-8")
     }
 }

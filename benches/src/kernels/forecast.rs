@@ -43,19 +43,11 @@ struct Sass {
     #[serde(default)]
     mufu: f64,
     pending_groups: f64,
-    #[serde(default)]
-    bulk_copies: f64,
-    #[serde(default)]
-    mbarriers: f64,
-    #[serde(default)]
-    held_stages: f64,
     fences: f64,
 }
 
 /// Bytes of a group of copies of the skinny kernels: a block's weights, 32 deep.
 const GROUP_BYTES: f64 = 8.0 * 1024.0;
-/// Bytes of a bulk copy of the products of few rows.
-const RUN_BYTES: f64 = 1024.0;
 /// Features of a tile of every product.
 const FEATURES: f64 = 128.0;
 /// Clocks of a warp's special functions (MUFU) on one scheduler: 16 a clock and multiprocessor.
@@ -151,7 +143,7 @@ impl Forecaster {
         let sass = self.report(plan.kernel)?;
         let (kind, _) = plan.kernel.split_once('_')?;
         match kind {
-            "skinny" | "bulk" | "tiled" | "wgmma" => Some(self.product(plan, sass, rows)),
+            "skinny" | "tiled" | "wgmma" => Some(self.product(plan, sass, rows)),
             "attention" if plan.kernel.starts_with("attention_decode") => {
                 Some(self.attention_decode(plan, sass))
             }
@@ -163,7 +155,7 @@ impl Forecaster {
 
     /// Returns true if `kernel` is of a kind that is forecast, and there is no report of it.
     fn lacks(&self, kernel: &str) -> bool {
-        let products = ["skinny_", "bulk_", "tiled_", "wgmma_"];
+        let products = ["skinny_", "tiled_", "wgmma_"];
         let others = ["attention_", "sample_", "embed", "tap_mean"];
         let mut kinds = products.iter().chain(&others);
         kinds.any(|kind| kernel.starts_with(kind)) && !self.code.contains_key(kernel)
@@ -183,9 +175,7 @@ impl Forecaster {
             .and_then(|text| text.parse().ok())
             .expect("a product's kernel ends with the tokens of its tile");
         let multiprocessors = f64::from(chip.multiprocessors);
-        // A warp of the bulk kernels copies.
-        let copying = if plan.kernel.starts_with("bulk") { 1.0 } else { 0.0 };
-        let warps = f64::from(plan.block / 32) - copying;
+        let warps = f64::from(plan.block / 32);
         let grid = f64::from(plan.grid[0] * plan.grid[1]);
         let resident = f64::from(plan.resident(&chip)).min((grid / multiprocessors).ceil());
         // An iteration of the hot loop: work of a block, and clocks of its products.
@@ -208,7 +198,7 @@ impl Forecaster {
         let serial = all / resident;
         let imbalance = all * multiprocessors / iterations;
         let latency_clocks = self.rates.latency_s * clock_hz;
-        let streams = ["skinny", "bulk"].iter().any(|kind| plan.kernel.starts_with(kind));
+        let streams = plan.kernel.starts_with("skinny");
         let chain = if sass.zero_waits > 0 && streams {
             // The loads of an iteration land before its products begin.
             serial * (latency_clocks.max(STALL * sass.gap) + product_clocks)
@@ -220,8 +210,6 @@ impl Forecaster {
         let in_flight = if is_wgmma {
             // The ring's share of weights; the rest is activations.
             f64::from(plan.shared_bytes) * FEATURES / (FEATURES + tokens)
-        } else if copying > 0.0 {
-            (sass.mbarriers / 2.0 - sass.held_stages) * sass.bulk_copies * RUN_BYTES
         } else if streams && sass.zero_waits == 0 {
             sass.pending_groups * GROUP_BYTES
         } else {

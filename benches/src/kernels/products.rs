@@ -10,7 +10,7 @@ use trail_runtime::cuda::params::{
     WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams,
 };
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
-use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
+use trail_runtime::cuda::plan::hopper::wgmma;
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_runtime::model::ModelConfig;
 
@@ -53,8 +53,6 @@ pub fn products(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Box<dyn C
 pub enum Family {
     /// `skinny_*` and `tiled_*`.
     Portable,
-    /// Hopper's of few rows.
-    Bulk,
     /// Hopper's of many rows, by wgmma.
     Wgmma,
     /// The same in clusters of two blocks.
@@ -89,13 +87,12 @@ pub fn plans(config: &ModelConfig, rows: usize, chip: &Chip) -> Vec<Planned> {
         }
         let product = Product { epilogue, rows, features, width };
         plans.push(Planned { op, plan: gemm(chip, product), family: Family::Portable });
-        let own = [
-            (Family::Bulk, bulk::gemm(chip, product)),
-            (Family::Wgmma, wgmma::gemm(chip, product)),
-            (Family::Cluster, wgmma::gemm_in_clusters(chip, product)),
-        ];
-        let own = own.into_iter().filter(|_| hopper);
-        plans.extend(own.filter_map(|(family, plan)| Some(Planned { op, plan: plan?, family })));
+        let own = if hopper { wgmma::candidates(chip, product) } else { Vec::new() };
+        plans.extend(own.into_iter().map(|of| {
+            let is_cluster = of.plan.launch.grid[1] > 1;
+            let family = if is_cluster { Family::Cluster } else { Family::Wgmma };
+            Planned { op, plan: of.plan, family }
+        }));
     }
     plans
 }

@@ -1,6 +1,6 @@
 //! The examples of a training: rows of shards with the tokens that remained, split by request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use ndarray::ArrayViewMut2;
@@ -141,12 +141,14 @@ impl<'a> Dataset<'a> {
         }
     }
 
-    /// The same examples with these inputs; of a matrix there are none beside the activation.
+    /// The same examples with these inputs.
+    ///
+    /// # Panics
+    /// If there are any and the examples are of a matrix, which has the activation alone.
     pub fn with_inputs(self, inputs: Inputs) -> Dataset<'a> {
-        match self.source {
-            Source::Shards(_) => Dataset { inputs, ..self },
-            Source::Matrix(_) => self,
-        }
+        let has_them = matches!(self.source, Source::Shards(_)) || inputs == Inputs::default();
+        assert!(has_them, "a matrix has no inputs beside the activation");
+        Dataset { inputs, ..self }
     }
 
     /// The inputs beside the activation.
@@ -203,8 +205,8 @@ impl<'a> Dataset<'a> {
 
     /// Answers that are trained on.
     pub fn training_answers(&self) -> usize {
-        let is_prompt = |of: &&Example| matches!(of.place, Place::Prompt(_));
-        self.training.iter().filter(is_prompt).count()
+        let answers = self.training.iter().map(|of| (of.shard, self.request(of)));
+        answers.collect::<HashSet<_>>().len()
     }
 
     /// The request of `example`, by its place in the shard; the answer of a matrix's row.

@@ -6,7 +6,7 @@ use trail_probe::token_filter::{Fit, TokenFilter};
 use trail_probe::{AGES, Bins, Lengths, Probe, age_class};
 
 use crate::dataset::{Dataset, Example, Place};
-use crate::inference::Inference;
+use crate::inference;
 
 /// Exponents of evidence that are tried for each class of age.
 const EXPONENTS: [f32; 12] = [0.0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5, 0.75, 1.0];
@@ -55,7 +55,6 @@ pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
     for of in &data.validation {
         answers.entry((of.shard, data.request(of))).or_default().push(of);
     }
-    let mut inference = Inference::new(&probe.head);
     let of_answer = |mut examples: Vec<&Example>| {
         examples.sort_by_key(|of| of.generated);
         let width = data.activation_width();
@@ -65,7 +64,7 @@ pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
         }
         let generated: Vec<u32> = examples.iter().map(|of| of.generated).collect();
         let prompt_tokens = data.prompt_tokens(examples[0]);
-        let all = inference.of_answer(prompt_tokens, &generated, &activations);
+        let all = inference::of_answer(&probe.head, prompt_tokens, &generated, &activations);
         let step =
             |(of, p): (&&Example, _)| Step { generated: of.generated, p, weight: of.weight.into() };
         Observed {

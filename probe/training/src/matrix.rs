@@ -1,5 +1,7 @@
 //! Activations in memory, with their labels: what another program has collected.
 
+use trail_probe::non_finite_row;
+
 use crate::dataset::DataError;
 
 /// Activations `[rows, d]` that stay where they are, each with the output tokens that remained.
@@ -36,8 +38,8 @@ impl<'a> Matrix<'a> {
                 answers.len()
             )));
         }
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            return Err(DataError(format!("row {} has NaN or infinity", at / width)));
+        if let Some(row) = non_finite_row(values, width) {
+            return Err(DataError(format!("row {row} has NaN or infinity")));
         }
         Ok(Matrix { values, width, remaining, answers })
     }

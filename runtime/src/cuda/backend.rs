@@ -9,7 +9,7 @@ use super::launch;
 use super::near_cpus;
 use super::options::CudaOptions;
 use super::queue::has_run;
-use super::step::{Executor, ExecutorConfig, KernelOptions, StepPhase, TapConfig};
+use super::step::{Executor, ExecutorConfig, StepPhase, TapConfig};
 use super::swap::{Swap, SwapOptions};
 use super::tap::{TapMode, Threads, consume};
 use super::trace::{Anchor, StepTimes};
@@ -102,13 +102,7 @@ impl CudaBackend {
                 probe: options.probe.as_deref(),
                 shares_blocks: options.shares_blocks,
             }),
-            kernels: KernelOptions {
-                hopper_products: options.hopper_products,
-                hopper_clusters: options.hopper_clusters,
-                megakernel: options.megakernel,
-                split_prefill: options.split_prefill,
-                sampler_teams: options.sampler_teams,
-            },
+            megakernel: options.megakernel,
         })?;
         let mut executor = UnlessHung::new(executor, device.shared());
         executor.prepare(options.graphs, mode == TapMode::Blocking, progress)?;

@@ -30,18 +30,6 @@ pub struct CudaOptions {
     /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
     /// bits.
     pub megakernel: bool,
-    /// On Hopper: products, and attention of prompts, by kernels with TMA and wgmma, which ran on
-    /// the emulator alone so far. Products of up to 32 rows have the bits of the portable
-    /// kernels.
-    pub hopper_products: bool,
-    /// Of these, products of more than 128 rows in clusters of blocks.
-    pub hopper_clusters: bool,
-    /// Let several blocks share a long context of a short prompt chunk (split-KV); ran on the
-    /// emulator alone so far.
-    pub split_prefill: bool,
-    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
-    /// same bits; ran on the emulator alone so far.
-    pub sampler_teams: bool,
     /// The layer (0-based) whose output rows are tapped; `None`: no tap.
     pub tap_layer: Option<usize>,
     /// Destination of tapped rows.

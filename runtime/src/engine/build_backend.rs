@@ -164,10 +164,6 @@ impl EngineConfig {
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
             megakernel: settings.megakernel,
-            hopper_products: settings.hopper_products,
-            hopper_clusters: settings.hopper_clusters,
-            split_prefill: settings.split_prefill,
-            sampler_teams: settings.sampler_teams,
             tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {
                 (None, _) => TapMode::Off,

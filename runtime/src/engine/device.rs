@@ -126,17 +126,6 @@ pub struct CudaSettings {
     pub graphs: bool,
     /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
     pub megakernel: bool,
-    /// On Hopper: products, and attention of prompts, by its own kernels (TMA, wgmma), which ran on
-    /// the emulator alone so far.
-    pub hopper_products: bool,
-    /// Of these, products of more than 128 rows in clusters of blocks (multicast).
-    pub hopper_clusters: bool,
-    /// Let several blocks share a long context of a short prompt chunk (split-KV), which ran on the
-    /// emulator alone so far.
-    pub split_prefill: bool,
-    /// Let several blocks share the passes of top-k and top-p over a row's probabilities, with the
-    /// same results; ran on the emulator alone so far.
-    pub sampler_teams: bool,
     /// Where the probe runs.
     pub probe: ProbeDevice,
     /// Threads that poll for tapped rows and run the probe.
@@ -155,10 +144,6 @@ impl Default for CudaSettings {
         CudaSettings {
             graphs: true,
             megakernel: false,
-            hopper_products: false,
-            hopper_clusters: false,
-            split_prefill: false,
-            sampler_teams: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,
             host_kv_bytes: 4 << 30,

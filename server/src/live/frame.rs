@@ -76,12 +76,16 @@ impl LiveRow {
         }
     }
 
-    /// Seconds that the tokens left take alone, when there are `since` fewer. One that has not
-    /// ended has one left.
-    pub(super) fn least(&self, since: f32) -> Option<Interval> {
-        let ([low, high], median) = (self.interval?, self.remaining?);
-        let seconds = |tokens: f32| f64::from((tokens - since).max(1.0)) * self.step_s;
-        Some(Interval { low: seconds(low), median: seconds(median), high: seconds(high) })
+    /// Tokens left, when there are `since` fewer.
+    fn left(&self, since: u32) -> Option<Interval> {
+        let ([low, high], median) = (self.interval?.map(f64::from), f64::from(self.remaining?));
+        Some(Interval { low, median, high }.left(since.into()))
+    }
+
+    /// Seconds to the last token, `elapsed_s` after the frame, when there are `since` tokens more.
+    pub(super) fn last(&self, elapsed_s: f64, since: u32) -> Option<Interval> {
+        let (last, left) = (self.forecast?.last, self.left(since)?);
+        Some(last.counted_down(elapsed_s, left, self.step_s))
     }
 
     /// Seconds to the first and to the last token, `elapsed_s` after the frame.

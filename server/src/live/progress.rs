@@ -26,11 +26,9 @@ pub(crate) struct Progress {
 impl Progress {
     /// By `row`, `elapsed_s` after its frame, when the answer has `tokens`.
     pub(super) fn of_row(row: &LiveRow, elapsed_s: f64, tokens: u32) -> Progress {
-        let since = tokens.saturating_sub(row.request.generated) as f32;
-        // Counted down, but not below what the tokens left take.
-        let (_, last) = row.times(elapsed_s);
-        let last = last.zip(row.least(since)).map(|(last, least)| last.max(least));
-        Progress::new(row.remaining, row.interval, since).or_last(last)
+        let since = tokens.saturating_sub(row.request.generated);
+        let last = row.last(elapsed_s, since);
+        Progress::new(row.remaining, row.interval, since as f32).or_last(last)
     }
 
     /// By the length that was expected on arrival, when the answer has `tokens`: no frame has it

@@ -251,7 +251,7 @@ impl Watcher {
             None => {
                 let length = arrivals.length(request.max_tokens, request.first_prediction);
                 let generated = f64::from(request.generated);
-                let left = length.map(|tokens| (tokens - generated).max(1.0));
+                let left = length.left(generated);
                 [left.low, left.median, left.high]
             }
         };
@@ -267,13 +267,12 @@ impl Watcher {
             forecast: self.forecasts.get(&id).copied(),
             decisions: known.map(|known| known.decisions.clone()).unwrap_or_default(),
         };
-        let least = row.least(0.0);
-        if let Some(forecast) = row.forecast.as_mut().filter(|_| elapsed_s > 0.0) {
+        let last = row.last(elapsed_s, 0);
+        if let Some((forecast, last)) = row.forecast.as_mut().zip(last).filter(|_| elapsed_s > 0.0)
+        {
             let first = forecast.first.filter(|_| request.generated == 0);
             forecast.first = first.map(|at| at.after(elapsed_s));
-            let last = forecast.last.after(elapsed_s);
-            // Between two estimates it is counted down, but not below what the tokens left take.
-            forecast.last = least.map_or(last, |least| last.max(least));
+            forecast.last = last;
         }
         row
     }

@@ -9,8 +9,9 @@ use hyper::body::{Frame, Incoming, SizeHint};
 
 use super::Proxy;
 use super::features::Features;
+use super::generate::reason;
 use super::lengths::Predicted;
-use super::queue::Place;
+use super::slot::Slot;
 use super::token_count::TokenCount;
 use crate::access::Access;
 use crate::error::ApiError;
@@ -19,34 +20,53 @@ use crate::request_metrics::Watch;
 /// The end that a time limit or the end of the server sets to an answer.
 pub(super) type Limit = Pin<Box<dyn Future<Output = ApiError> + Send>>;
 
+/// The limits of an answer.
+pub(super) struct Limits {
+    /// Of its first event; `None` where events are not seen.
+    pub first: Option<Limit>,
+    /// Of its end.
+    pub last: Limit,
+}
+
+impl Limits {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ApiError> {
+        match self.first.as_mut().map(|first| first.as_mut().poll(cx)) {
+            Some(Poll::Ready(error)) => Poll::Ready(error),
+            _ => self.last.as_mut().poll(cx),
+        }
+    }
+}
+
 /// The request of an answer, from its admission to its end.
 pub(super) struct Served {
     pub proxy: Arc<Proxy>,
     pub access: Arc<Access>,
-    pub place: Place,
+    pub slot: Slot,
     pub watch: Watch,
     pub features: Features,
     pub predicted: Predicted,
     /// Most tokens of the answer, if the request says so.
     pub limit: Option<u32>,
-    /// True for an answer that is none: its length says nothing.
+    /// True if the answer is an error: its length says nothing.
     pub is_error: bool,
 }
 
 impl Served {
     /// Records the whole answer, of `tokens` if they are known.
     fn end(mut self, tokens: Option<u32>) {
-        let Some(tokens) = tokens.filter(|_| !self.is_error) else {
-            return self.watch.end(if self.is_error { "error" } else { "stop" });
-        };
-        self.access.add_tokens(tokens.into());
-        self.place.set_tokens(tokens);
+        if self.is_error {
+            return self.access.fail("error");
+        }
+        let Some(tokens) = tokens else { return self.watch.end_uncounted("stop") };
+        self.access.set_tokens(tokens.into());
+        self.slot.set_tokens(tokens);
         self.watch.set_tokens(tokens.into());
         let is_cut = self.limit.is_some_and(|limit| tokens >= limit);
         self.watch.end(if is_cut { "length" } else { "stop" });
         self.proxy.generated.inc_by(tokens.into());
-        let standing = self.proxy.lengths.learn(&self.features, self.predicted, tokens);
-        self.proxy.queue.trust_predictions(standing.trusted);
+        let Proxy { lengths, queue, .. } = &*self.proxy;
+        lengths.learn(&self.features, self.predicted, tokens);
+        queue.trust_predictions(|| lengths.standing().trusted);
     }
 }
 
@@ -54,15 +74,15 @@ impl Served {
 pub(super) struct Answer {
     body: Incoming,
     count: TokenCount,
-    limit: Limit,
+    limits: Limits,
     /// `None` after the end.
     served: Option<Served>,
 }
 
 impl Answer {
-    /// The answer `body` of a type that `count` counts, until `limit`.
-    pub(super) fn new(body: Incoming, count: TokenCount, limit: Limit, served: Served) -> Answer {
-        let mut answer = Answer { body, count, limit, served: Some(served) };
+    /// The answer `body` of a type that `count` counts, within `limits`.
+    pub(super) fn new(body: Incoming, count: TokenCount, limits: Limits, served: Served) -> Answer {
+        let mut answer = Answer { body, count, limits, served: Some(served) };
         // A body without a byte is not polled.
         answer.end_if_whole();
         answer
@@ -82,15 +102,19 @@ impl Answer {
 
     fn take_in(&mut self, bytes: &Bytes) {
         let events = self.count.add(bytes);
+        if events > 0 {
+            self.limits.first = None;
+        }
         if let Some(served) = &mut self.served {
             (0..events).for_each(|_| served.watch.token(|| None));
+            served.access.add_tokens(events.into());
         }
     }
 
     /// The end by a limit: an event with the error, where the answer is a stream of events.
     fn cut(&mut self, error: &ApiError) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Some(served) = self.served.take() {
-            served.access.fail("deadline");
+            served.access.fail(reason(error));
         }
         Poll::Ready(match &self.count {
             TokenCount::Events(_) => {
@@ -110,7 +134,7 @@ impl HttpBody for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.served.is_some()
-            && let Poll::Ready(error) = self.limit.as_mut().poll(cx)
+            && let Poll::Ready(error) = self.limits.poll(cx)
         {
             return self.cut(&error);
         }

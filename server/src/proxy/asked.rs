@@ -21,9 +21,12 @@ const OWN: [&str; 4] = ["priority", "deadline_ms", "max_wait_ms", "trail"];
 const LIMITS: [&str; 5] =
     ["max_completion_tokens", "max_tokens", "max_output_tokens", "max_new_tokens", "n_predict"];
 
+/// Fields that may have these below them: TGI's and SGLang's.
+const BELOW: [&str; 2] = ["parameters", "sampling_params"];
+
 /// Fields with a prompt's text.
-const TEXTS: [&str; 7] =
-    ["messages", "prompt", "input", "inputs", "system", "instructions", "tools"];
+const TEXTS: [&str; 8] =
+    ["messages", "prompt", "input", "inputs", "text", "system", "instructions", "tools"];
 
 /// Members whose text says nothing about an answer: names of kinds, and data of images and sounds.
 const NO_TEXT: [&str; 8] =
@@ -78,11 +81,19 @@ impl Asked {
             let of = members.iter().rev().find(|(other, _)| other == name)?;
             serde_json::from_str::<Value>(of.1.get()).ok()
         };
-        let max_tokens = LIMITS.iter().find_map(|name| value(name)?.as_u64());
+        let below = BELOW.iter().filter_map(|name| value(name)).collect::<Vec<_>>();
+        let limit = |name: &&str| {
+            let of = value(name).and_then(|of| of.as_u64());
+            of.or_else(|| below.iter().find_map(|of| of.get(name)?.as_u64()))
+        };
+        let max_tokens = LIMITS.iter().find_map(limit);
         let max_tokens = max_tokens.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
         let mut features = Features::default();
         let mut bytes = 0;
-        TEXTS.iter().filter_map(|name| value(name)).for_each(|text| {
+        // The Responses API has the form of an answer in an object `text`.
+        let is_text = |name: &str, value: &Value| name != "text" || !value.is_object();
+        let texts = TEXTS.iter().filter_map(|name| value(name).filter(|of| is_text(name, of)));
+        texts.for_each(|text| {
             read_text(&text, &mut |text| {
                 bytes += text.len();
                 features.add_text(text);
@@ -214,5 +225,15 @@ mod tests {
         let native = read(r#"{"prompt": "abcdefgh", "n_predict": 5}"#);
         assert_eq!((native.prompt_tokens, native.max_tokens, native.streams), (2, Some(5), false));
         assert_eq!(read(r#"{"n_predict": -1}"#).max_tokens, None);
+        for body in [
+            r#"{"inputs": "abcdefgh", "parameters": {"max_new_tokens": 5, "seed": 1}}"#,
+            r#"{"text": "abcdefgh", "sampling_params": {"max_new_tokens": 5}}"#,
+        ] {
+            let asked = read(body);
+            assert_eq!((asked.prompt_tokens, asked.max_tokens), (2, Some(5)), "{body}");
+            assert_eq!(asked.body, body.as_bytes());
+        }
+        let form = r#"{"input": "abcd", "text": {"format": {"name": "abcdefgh"}}}"#;
+        assert_eq!(read(form).prompt_tokens, 1);
     }
 }

@@ -6,19 +6,22 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use hyper::body::Incoming;
 use tokio::time::sleep;
+use trail_cli::notice;
 
-use super::Proxy;
-use super::answer::{Answer, Served};
+use super::answer::{Answer, Limit, Limits, Served};
 use super::asked::Asked;
+use super::slot::Slot;
 use super::token_count::TokenCount;
 use super::upstream::{NoAnswer, end_to_end};
+use super::{Proxy, WAITING, path};
 use crate::access::Access;
+use crate::body_limits::BodyLimits;
 use crate::connection::PassedOn;
 use crate::error::ApiError;
 use crate::lifecycle::Phase;
@@ -31,8 +34,8 @@ const MAX_QUEUED: usize = 512 << 20;
 /// Pause before a request is sent again: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Times that a request is sent which the server may have begun to work on: it may be the one that
-/// ends the server.
+/// Times that a request is sent, at most, with which the server may have begun before it ended: it
+/// may be what ends the server.
 const MAX_SENT: u32 = 3;
 
 /// A share of [`MAX_QUEUED`].
@@ -58,16 +61,24 @@ impl Drop for Queued<'_> {
 }
 
 impl Proxy {
-    /// Passes on a request that needs no place.
+    /// Passes on a request that needs no slot. One that needs a slot, by another spelling of its
+    /// path, waits for it.
     pub(super) async fn pass(
-        &self,
-        state: &ServerState,
+        self: Arc<Self>,
+        state: Arc<ServerState>,
         request: Request,
     ) -> Result<Response, ApiError> {
+        let Some(path) = path::plain(request.uri().path()) else {
+            BodyLimits::discard(request).await;
+            return Err(ApiError::invalid("the path goes up by '..': give it without"));
+        };
+        if request.method() == Method::POST && WAITING.contains(&&*path) {
+            return self.generate(state, request).await;
+        }
         let id = Access::of(&request).map_or_else(String::new, |access| access.id.clone());
         let (head, body) = request.into_parts();
         tokio::select! {
-            answer = self.upstream.send(&head, &id, body) => {
+            answer = self.send(&head, &id, body) => {
                 let (head, body) = answer.map_err(ApiError::no_upstream)?.into_parts();
                 Ok(passed_on(head.status, &head.headers, Body::new(body)))
             }
@@ -82,7 +93,9 @@ impl Proxy {
         request: Request,
     ) -> Result<Response, ApiError> {
         let access = Access::of(&request).cloned().ok_or_else(ApiError::interrupted)?;
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        // The tokens of a compressed answer are not seen.
+        head.headers.remove(ACCEPT_ENCODING);
         let whole = Request::from_parts(head.clone(), body);
         let (bytes, permit) = state.body_limits.receive(whole, &state.lifecycle).await?;
         let read = move || Asked::read(Bytes::from(bytes));
@@ -107,16 +120,16 @@ impl Proxy {
         let (limits, arrival) = (asked.limits, access.arrival);
         let turn = async {
             tokio::select! {
-                () = served.place.admitted() => {}
+                () = served.slot.admitted() => {}
                 error = limits.until_first(arrival) => return Err(error),
             }
             served.watch.start();
-            self.answer(head, &access.id, &asked.body).await
+            self.answer(head, &access.id, &asked.body, &mut served.slot).await
         };
         let late = async {
             match asked.streams {
                 true => limits.until_first(arrival).await,
-                // Its first token is not seen: what can be bounded is the wait for a place.
+                // Its first token is not seen: what can be bounded is the wait for a slot.
                 false => limits.until_last(arrival).await,
             }
         };
@@ -130,14 +143,17 @@ impl Proxy {
         let answer = answer.inspect_err(|error| access.fail(reason(error)))?;
         drop(queued);
         let (head, body) = answer.into_parts();
-        served.is_error = !head.status.is_success();
+        served.is_error = head.status.is_client_error() || head.status.is_server_error();
         let limit = Box::pin(async move {
             tokio::select! {
                 error = limits.until_last(arrival) => error,
                 () = state.lifecycle.reached(Phase::Cut) => ApiError::cut(),
             }
         });
-        let answer = Answer::new(body, count_of(&head.headers), limit, served);
+        let count = count_of(&head.headers);
+        let first = matches!(count, TokenCount::Events(_))
+            .then(|| -> Limit { Box::pin(async move { limits.until_first(arrival).await }) });
+        let answer = Answer::new(body, count, Limits { first, last: limit }, served);
         Ok(passed_on(head.status, &head.headers, Body::new(answer)))
     }
 
@@ -145,13 +161,14 @@ impl Proxy {
     fn submit(self: Arc<Self>, access: Arc<Access>, asked: &Asked) -> Result<Served, ApiError> {
         let Asked { prompt_tokens, max_tokens, limits, .. } = *asked;
         let priority = access.priority(asked.priority)?;
+        access.use_tokens(prompt_tokens as u64);
         let predicted = self.lengths.predict(&asked.features, max_tokens);
         let size =
             RequestSize { prompt_tokens, max_tokens: max_tokens.unwrap_or_default(), answers: 1 };
         let watch = Watch::new(self.answers.clone(), access.clone(), size, Instant::now());
         let submitted =
             self.queue.submit(prompt_tokens, predicted.rank_tokens, priority, limits.deadline);
-        let place = submitted.map_err(|refusal| {
+        let slot = submitted.map_err(|refusal| {
             access.fail("rejected");
             ApiError::too_many(refusal.to_string())
         })?;
@@ -159,7 +176,7 @@ impl Proxy {
         Ok(Served {
             proxy: self,
             access,
-            place,
+            slot,
             watch,
             features,
             predicted,
@@ -174,36 +191,61 @@ impl Proxy {
         head: &Parts,
         id: &str,
         body: &Bytes,
+        slot: &mut Slot,
     ) -> Result<hyper::Response<Incoming>, ApiError> {
         let (begin, mut pause, mut sent) = (Instant::now(), FIRST_PAUSE, 0);
         loop {
-            let answer = self.upstream.send(head, id, Body::from(body.clone())).await;
+            slot.sent();
+            let answer = self.send(head, id, Body::from(body.clone())).await;
             let is_last = begin.elapsed() + pause > self.retry;
-            let is_up = match answer {
+            match answer {
                 // A server that loads its model says so.
-                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE && !is_last => {
-                    false
+                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE && !is_last => {}
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    sent += u32::from(error.was_sent);
+                    // A server that is there has ended the connection because of the request.
+                    if is_last || !error.is_down || sent == MAX_SENT {
+                        return Err(ApiError::no_upstream(error));
+                    }
                 }
-                Ok(answer) => {
-                    self.queue.set_up(true);
-                    return Ok(answer);
-                }
-                Err(NoAnswer { was_sent, .. }) if !is_last && sent < MAX_SENT => {
-                    sent += u32::from(was_sent);
-                    was_sent
-                }
-                Err(error) => return Err(ApiError::no_upstream(error)),
-            };
-            self.queue.set_up(is_up);
+            }
             self.retries.inc();
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
+
+    /// Sends a request once, and notes whether the server is up.
+    async fn send(
+        &self,
+        head: &Parts,
+        id: &str,
+        body: Body,
+    ) -> Result<hyper::Response<Incoming>, NoAnswer> {
+        let answer = self.upstream.send(head, id, body).await;
+        match &answer {
+            // It may be busy, or not be up yet.
+            Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+            Ok(_) => {
+                if self.queue.set_up(true) {
+                    notice(format_args!("the server at {} answers again", self.upstream.shown()));
+                }
+            }
+            // Once, however many requests find it so.
+            Err(error) if error.is_down => {
+                if self.queue.set_up(false) {
+                    notice(format_args!("warning: {}; requests wait for it", error.why));
+                }
+            }
+            Err(error) => notice(format_args!("warning: {}", error.why)),
+        }
+        answer
+    }
 }
 
 /// The finish reason of a request that ended with this error.
-fn reason(error: &ApiError) -> &'static str {
+pub(super) fn reason(error: &ApiError) -> &'static str {
     match error.status() {
         StatusCode::GATEWAY_TIMEOUT => "deadline",
         StatusCode::BAD_REQUEST | StatusCode::TOO_MANY_REQUESTS => "rejected",

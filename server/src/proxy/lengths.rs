@@ -25,8 +25,9 @@ pub type Train = dyn Fn(&[Example]) -> Option<Predictor> + Send + Sync;
 const FEWEST: u64 = 64;
 /// Most answers between two trainings.
 const INTERVAL: u64 = 1024;
-/// Most answers that are kept, the last ones.
+/// Most answers that are kept, the last ones, and most inputs of their prompts: 16 bytes each.
 const KEPT: usize = 8192;
+const KEPT_INPUTS: usize = 1 << 21;
 
 /// Predictions that are compared with what came.
 const WINDOW: usize = 128;
@@ -54,6 +55,8 @@ pub(super) struct Lengths {
 struct State {
     predictor: Option<Arc<Predictor>>,
     examples: VecDeque<Example>,
+    /// Inputs of all examples.
+    inputs: usize,
     /// Answers since the start.
     answers: u64,
     /// The number of answers at which the next training is due.
@@ -93,6 +96,10 @@ impl Lengths {
     /// it whenever it was trained.
     pub(super) fn open(train: Arc<Train>, file: Option<PathBuf>) -> Result<Lengths, Error> {
         let predictor = match &file {
+            Some(path) if path.metadata().is_ok_and(|file| file.len() == 0) => {
+                notice(format_args!("{} is empty: nothing is learned yet", path.display()));
+                None
+            }
             Some(path) if path.exists() => Some(Arc::new(read(path)?)),
             // An error now, not after the first training.
             Some(path) => write(path, &[])
@@ -106,6 +113,7 @@ impl Lengths {
         let state = State {
             predictor,
             examples: VecDeque::new(),
+            inputs: 0,
             answers: 0,
             due,
             tokens: 0.0,
@@ -135,31 +143,21 @@ impl Lengths {
     }
 
     /// Takes in an answer of `tokens` to a prompt with these features, for which `predicted` was
-    /// expected. Returns how good the predictions are.
-    pub(super) fn learn(
-        self: &Arc<Self>,
-        features: &Features,
-        predicted: Predicted,
-        tokens: u32,
-    ) -> Standing {
+    /// expected.
+    pub(super) fn learn(self: &Arc<Self>, features: &Features, predicted: Predicted, tokens: u32) {
         let mut state = self.state();
         state.answers += 1;
         state.tokens += f64::from(tokens);
-        state.examples.push_back((features.inputs(), tokens));
-        if state.examples.len() > KEPT {
-            state.examples.pop_front();
-        }
+        state.keep((features.inputs(), tokens));
         if let Some(expected) = predicted.tokens.filter(|_| predicted.by_prompt) {
             state.judge(f64::from(expected), f64::from(tokens));
         }
-        let standing = state.standing;
         if state.answers >= state.due {
             state.due = u64::MAX;
             let examples: Vec<Example> = state.examples.iter().cloned().collect();
             drop(state);
             self.clone().train(examples);
         }
-        standing
     }
 
     /// How good the predictions are.
@@ -216,6 +214,16 @@ impl State {
         let mut lengths: Vec<f64> = self.judged.iter().map(|(_, tokens)| *tokens).collect();
         lengths.sort_by(f64::total_cmp);
         lengths[below.min(lengths.len() - 1)] as f32
+    }
+
+    /// Keeps an answer to learn from, and as many of those before as there is room for.
+    fn keep(&mut self, example: Example) {
+        self.inputs += example.0.len();
+        self.examples.push_back(example);
+        while self.examples.len() > KEPT || self.inputs > KEPT_INPUTS {
+            let Some((inputs, _)) = self.examples.pop_front() else { return };
+            self.inputs -= inputs.len();
+        }
     }
 
     fn judge(&mut self, predicted: f64, tokens: f64) {

@@ -18,8 +18,8 @@ struct Gauges {
 
 /// Names and help of the gauges.
 const GAUGES: [(&str, &str); 7] = [
-    ("trail_requests_running", "Requests that have a place."),
-    ("trail_requests_waiting", "Requests that wait for a place."),
+    ("trail_requests_running", "Requests that have a slot."),
+    ("trail_requests_waiting", "Requests that wait for a slot."),
     ("trail:predicted_tokens_outstanding", "Predicted output tokens to come."),
     (
         "trail_predictions_trusted",

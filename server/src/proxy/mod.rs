@@ -11,7 +11,10 @@ mod features;
 mod generate;
 mod lengths;
 mod metrics;
+mod pace;
+mod path;
 mod queue;
+mod slot;
 mod token_count;
 mod upstream;
 
@@ -31,6 +34,7 @@ use trail_scheduler::policies::PolicyKind;
 
 use crate::request_metrics::RequestMetrics;
 use crate::routes::Guard;
+use crate::secret::Secret;
 use crate::server_options::ServerOptions;
 use crate::signals::Signals;
 use crate::state::{ServerState, Shared};
@@ -38,11 +42,11 @@ use crate::{Host, Routes, routes};
 use lengths::Lengths;
 pub use lengths::{Example, Train};
 pub(crate) use queue::Queue;
-use upstream::Upstream;
+use upstream::{Keys, Upstream};
 
-/// Paths whose requests wait for a place: those that generate, of OpenAI's and Anthropic's APIs,
-/// and llama.cpp's, vLLM's and TGI's own.
-const WAITING: [&str; 10] = [
+/// Paths whose requests wait for a slot: those that generate, of OpenAI's and Anthropic's APIs,
+/// and llama.cpp's, vLLM's, TGI's and SGLang's own.
+const WAITING: [&str; 11] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -53,9 +57,10 @@ const WAITING: [&str; 10] = [
     "/responses",
     "/infill",
     "/generate",
+    "/generate_stream",
 ];
 
-/// Policies that take no place from a request that has one: the upstream's requests cannot be
+/// Policies that take no slot from a request that has one: the upstream's requests cannot be
 /// preempted from here.
 pub const POLICIES: [&str; 2] = ["sjf", "fcfs"];
 
@@ -63,8 +68,10 @@ pub const POLICIES: [&str; 2] = ["sjf", "fcfs"];
 pub struct ProxyOptions {
     /// The server behind it.
     pub upstream: String,
+    /// The key that this server wants.
+    pub upstream_key: Option<Secret>,
     /// Requests that it answers at once.
-    pub places: u32,
+    pub slots: u32,
     /// Most requests, waiting and being answered.
     pub max_requests: u32,
     /// Order of the requests: one of [`POLICIES`].
@@ -113,11 +120,13 @@ pub fn run(
             POLICIES.join(" or ")
         )));
     }
-    let upstream = Upstream::new(&proxy.upstream)?;
+    let has_keys = options.api_key.is_some() || options.api_keys.is_some();
+    let keys = Keys { upstream: proxy.upstream_key, are_for_proxy: has_keys };
+    let upstream = Upstream::new(&proxy.upstream, &keys)?;
     let lengths = Arc::new(Lengths::open(proxy.train, proxy.predictor)?);
-    let queue = Queue::new(proxy.places, proxy.max_requests, proxy.policy, proxy.record)
+    let queue = Queue::new(proxy.slots, proxy.max_requests, proxy.policy, proxy.record)
         .map_err(|error| Error::usage(error.to_string()))?;
-    queue.trust_predictions(lengths.standing().trusted);
+    queue.trust_predictions(|| lengths.standing().trusted);
     let begin = |state: &Arc<ServerState>| {
         let failed = |error| Error::failed(format!("cannot set up metrics: {error}"));
         let registry = state.metrics.registry();
@@ -140,7 +149,7 @@ impl Proxy {
         let proxy = self.clone();
         let pass = move |State(state): Shared, request: Request| {
             let proxy = proxy.clone();
-            async move { proxy.pass(&state, request).await }
+            async move { proxy.pass(state, request).await }
         };
         let proxy = self.clone();
         let generate = move |State(state): Shared, request: Request| {

@@ -1,112 +1,105 @@
-//! The places of the upstream, and the requests that wait for one.
+//! The slots of the upstream, and the requests that wait for one.
 //!
-//! A scheduler with as many places as the upstream has decides who is next. It knows nothing of the
-//! upstream's steps: a step is made here for each token that a place takes on average, by the
-//! clock, and whenever a place becomes free or a request arrives at a free one. So backlog, rates
-//! and the bound on waits are in tokens, as in an engine; an answer's length is there the time in
-//! its place over the mean time of a token.
+//! A scheduler for as many requests at once as the upstream has slots decides who is next. It knows
+//! nothing of the upstream's steps: a step is made here for each token that a slot takes on
+//! average, by the clock, and whenever a slot becomes free or a request arrives at a free one. So
+//! backlog, rates and the bound on waits are in tokens, as in an engine; an answer's length is
+//! there the time in its slot over the mean time of a token.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
-use trail_scheduler::limits::{BLOCK_TOKENS, blocks_for};
+use trail_scheduler::limits::blocks_for;
 use trail_scheduler::policies::PolicyKind;
 use trail_scheduler::{
     ConfigError, LogHeader, LogSink, LoggedScheduler, NewRequest, Refusal, RequestId, RequestIdx,
     SchedulerConfig,
 };
 
-/// Longest prompt and answer that the scheduler counts, tokens: more than a model's context.
-const MAX_PROMPT: u32 = 1 << 17;
-const MAX_ANSWER: u32 = 1 << 17;
+use super::pace::Pace;
+use super::slot::Slot;
 
-/// KV blocks for each place. The upstream has its own; these must only be enough that the scheduler
-/// takes none from a running request.
-const BLOCKS_PER_PLACE: u32 = 2048;
-
-/// Seconds a token before the first answer, and the bounds of what is measured.
-const FIRST_PACE_S: f64 = 0.03;
-const PACE_S: std::ops::RangeInclusive<f64> = 0.0005..=10.0;
-/// Share of the measured times and tokens that an answer leaves to the next one.
-const MEMORY: f64 = 0.98;
+/// Tokens of a prompt that count in the order: those of a longer one count as so many.
+const MAX_PROMPT: u32 = 1 << 13;
+/// Tokens of an answer after which its request is submitted again to the scheduler.
+const MAX_ANSWER: u32 = 1 << 15;
+/// Priority of such a request: before all others, so that it keeps its slot.
+const RENEWED: i32 = -127;
 
 /// Shortest time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(20);
 /// Most steps that are made up for at once.
 const MAX_STEPS: u32 = 4096;
 
-/// The queue before the upstream's places.
+/// The queue before the upstream's slots.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Wakes the clock when a place is taken.
+    /// Wakes the clock when a slot is taken.
     taken: Notify,
 }
 
 struct State {
     scheduler: LoggedScheduler,
-    places: u32,
+    slots: u32,
     /// By index of the scheduler.
     entries: Vec<Option<Entry>>,
-    /// Requests that hold a place.
+    /// Indices of the scheduler, by the number of a [`Slot`].
+    indices: HashMap<u64, RequestIdx>,
+    /// Requests that hold a slot.
     running: u32,
+    /// Requests that the scheduler was given.
     ids: u64,
     step: u64,
     begin: Instant,
     /// Time of the next step.
     next_s: f64,
-    /// Seconds in a place, and tokens, of the last answers.
-    measured: (f64, f64),
+    pace: Pace,
     /// False while the upstream is down: no token comes.
     is_up: bool,
 }
 
 /// A request of the scheduler.
-enum Entry {
-    /// To be told that it has a place.
-    Waits(oneshot::Sender<()>),
-    /// It has one since then.
-    Holds(Instant),
-}
-
-/// A request's place in the queue, then a place; given back when dropped.
-pub(super) struct Place {
-    queue: Arc<Queue>,
-    idx: RequestIdx,
-    generation: u32,
-    admitted: Option<oneshot::Receiver<()>>,
-    /// Output tokens of the answer, once they are known.
-    tokens: Option<u32>,
+struct Entry {
+    /// Number of its [`Slot`]: the id under which the scheduler was first given it.
+    number: u64,
+    /// To be told that it has a slot; `None` since then.
+    waiter: Option<oneshot::Sender<()>>,
 }
 
 impl Queue {
-    /// `places` places and at most `max_requests` requests, in the order of `policy`.
+    /// `slots` slots and at most `max_requests` requests, in the order of `policy`.
     pub(super) fn new(
-        places: u32,
+        slots: u32,
         max_requests: u32,
         policy: PolicyKind,
         sink: Option<Box<dyn LogSink>>,
     ) -> Result<Arc<Queue>, ConfigError> {
+        let max_context = MAX_PROMPT + MAX_ANSWER;
         let config = SchedulerConfig {
-            max_running: places,
-            max_requests: max_requests.max(places),
+            max_running: slots,
+            max_requests: max_requests.max(slots),
             token_budget: u32::MAX,
-            num_blocks: (places * BLOCKS_PER_PLACE).max(blocks_for(MAX_PROMPT + MAX_ANSWER)),
-            max_context: MAX_PROMPT + MAX_ANSWER,
+            // The KV is the upstream's: here every request with a slot has all that it may need, so
+            // that a free slot is taken and none is taken away.
+            num_blocks: slots.saturating_mul(blocks_for(max_context)),
+            max_context,
             watermark: 0.0,
             ..SchedulerConfig::default()
         };
         let header = LogHeader { config, policy, max_gap_s: 0.0 };
         let state = State {
             scheduler: LoggedScheduler::new(&header, sink)?,
-            places,
+            slots,
             entries: (0..config.max_requests).map(|_| None).collect(),
+            indices: HashMap::new(),
             running: 0,
             ids: 0,
             step: 0,
             begin: Instant::now(),
             next_s: 0.0,
-            measured: (FIRST_PACE_S, 1.0),
+            pace: Pace::default(),
             is_up: true,
         };
         Ok(Arc::new(Queue { state: Mutex::new(state), taken: Notify::new() }))
@@ -116,39 +109,33 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a request into the queue, and completes its [`Place::admitted`] when it has a place.
+    /// Takes a request into the queue, and completes its [`Slot::admitted`] when it has a slot.
     pub(super) fn submit(
         self: &Arc<Self>,
         prompt_tokens: usize,
         predicted: Option<f32>,
         priority: i32,
         deadline: Option<Duration>,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<Slot, Refusal> {
         let mut state = self.state();
         state.catch_up();
         let now_s = state.now_s();
         let request = NewRequest {
-            id: RequestId(state.ids),
             prompt_tokens: prompt_tokens.clamp(1, MAX_PROMPT as usize) as u32,
-            max_tokens: MAX_ANSWER,
             arrival_s: now_s,
             initial_prediction: predicted.map(|tokens| tokens.min(MAX_ANSWER as f32)),
-            priority,
+            priority: priority.max(RENEWED + 1),
             deadline_s: deadline.map(|limit| now_s + limit.as_secs_f64()),
             ..NewRequest::default()
         };
-        let idx = state.scheduler.submit(request)?;
-        state.ids += 1;
-        let generation = state.scheduler.generation(idx);
-        let (sender, admitted) = oneshot::channel();
-        state.entries[idx.index()] = Some(Entry::Waits(sender));
-        if state.running < state.places {
+        let (number, (sender, admitted)) = (state.ids, oneshot::channel());
+        state.give(request, Entry { number, waiter: Some(sender) })?;
+        if state.running < state.slots {
             state.step_now();
             self.taken.notify_one();
         }
         drop(state);
-        let admitted = Some(admitted);
-        Ok(Place { queue: self.clone(), idx, generation, admitted, tokens: None })
+        Ok(Slot::new(self.clone(), number, admitted))
     }
 
     /// Makes the steps that are due. Never completes.
@@ -157,7 +144,7 @@ impl Queue {
             let pace = {
                 let mut state = self.state();
                 state.catch_up();
-                (state.running > 0).then(|| state.pace_s())
+                (state.running > 0).then(|| state.pace.token_s())
             };
             match pace {
                 Some(pace_s) => tokio::time::sleep(TICK.max(Duration::from_secs_f64(pace_s))).await,
@@ -166,13 +153,15 @@ impl Queue {
         }
     }
 
-    /// Records whether the upstream answers.
-    pub(super) fn set_up(&self, is_up: bool) {
+    /// Records whether the upstream answers. Returns true if that is new.
+    pub(super) fn set_up(&self, is_up: bool) -> bool {
         let mut state = self.state();
-        if state.is_up != is_up {
+        let is_new = state.is_up != is_up;
+        if is_new {
             state.is_up = is_up;
             state.next_s = state.now_s();
         }
+        is_new
     }
 
     /// True unless the upstream is known to be down.
@@ -180,38 +169,37 @@ impl Queue {
         self.state().is_up
     }
 
-    /// Orders requests by predictions if `trusted`, else by arrival.
-    pub(super) fn trust_predictions(&self, trusted: bool) {
-        self.state().scheduler.trust_predictions(trusted);
+    /// Orders requests by predictions if `trusted` says so, else by arrival. Of two calls at once
+    /// the later one asks later.
+    pub(super) fn trust_predictions(&self, trusted: impl FnOnce() -> bool) {
+        let mut state = self.state();
+        state.scheduler.trust_predictions(trusted());
     }
 
-    /// Requests that have a place or wait for one.
+    /// Requests that have a slot or wait for one.
     pub(crate) fn live(&self) -> u32 {
         self.state().scheduler.live() as u32
     }
 
-    /// Requests that have a place, that wait, and output tokens that are predicted to come.
+    /// Requests that have a slot, that wait, and output tokens that are predicted to come.
     pub(super) fn load(&self) -> (u32, usize, f64) {
         let state = self.state();
         let waiting = state.scheduler.live() - state.running as usize;
         (state.running, waiting, state.scheduler.outstanding().tokens)
     }
 
-    fn end(&self, place: &Place) {
+    /// Ends the request of slot `number`, whose answer took `answer`, if that is known: a time and
+    /// tokens.
+    pub(super) fn end(&self, number: u64, answer: Option<(Duration, u32)>) {
         let mut state = self.state();
         state.catch_up();
-        let idx = place.idx;
-        if state.scheduler.generation(idx) != place.generation {
-            // Its answer was longer than all that is counted.
-            return;
-        }
-        let held = state.entries[idx.index()].take();
-        let frees = matches!(held, Some(Entry::Holds(_)));
-        if let (Some(Entry::Holds(since)), Some(tokens)) = (held, place.tokens) {
-            state.measure(since.elapsed().as_secs_f64(), f64::from(tokens.max(1)));
-        }
+        let Some(idx) = state.indices.remove(&number) else { return };
+        let entry = state.entries[idx.index()].take();
         state.scheduler.finish(idx);
-        if frees {
+        if entry.is_some_and(|entry| entry.waiter.is_none()) {
+            if let Some((time, tokens)) = answer {
+                state.pace.add(time, tokens);
+            }
             state.running -= 1;
             state.step_now();
         }
@@ -223,17 +211,17 @@ impl State {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// Seconds that a token takes in a place, its share of the prompt's time included.
-    fn pace_s(&self) -> f64 {
-        (self.measured.0 / self.measured.1).clamp(*PACE_S.start(), *PACE_S.end())
+    /// Gives the scheduler a request.
+    fn give(&mut self, request: NewRequest, entry: Entry) -> Result<(), Refusal> {
+        let id = RequestId(self.ids);
+        let idx = self.scheduler.submit(NewRequest { id, max_tokens: MAX_ANSWER, ..request })?;
+        self.ids += 1;
+        self.indices.insert(entry.number, idx);
+        self.entries[idx.index()] = Some(entry);
+        Ok(())
     }
 
-    fn measure(&mut self, seconds: f64, tokens: f64) {
-        let (time, count) = self.measured;
-        self.measured = (MEMORY * time + seconds, MEMORY * count + tokens);
-    }
-
-    /// Makes the steps that are due by the clock. A step that came early, as a place was free, has
+    /// Makes the steps that are due by the clock. A step that came early, as a slot was free, has
     /// taken the place of one.
     fn catch_up(&mut self) {
         let now_s = self.now_s();
@@ -250,63 +238,49 @@ impl State {
         self.next_s = now_s;
     }
 
-    /// A step before its time, as a place is free. Later steps make up for it.
+    /// A step before its time, as a slot is free. Later steps make up for it.
     fn step_now(&mut self) {
         let now_s = self.now_s();
         self.step(now_s);
     }
 
-    /// A step at `now_s`: the first in the order takes a free place, and each that has one a token.
+    /// A step at `now_s`: the first in the order takes a free slot, and each that has one a token.
     fn step(&mut self, now_s: f64) {
-        let pace_s = self.pace_s();
+        let pace_s = self.pace.token_s();
         self.next_s += pace_s;
         self.step += 1;
-        let begun = Instant::now();
-        let (mut too_long, entries) = (None, &mut self.entries);
         let plan = self.scheduler.plan(self.step, now_s);
+        debug_assert!(plan.preempted.is_empty(), "a slot cannot be taken away: {plan}");
         for row in &plan.rows {
-            if row.start + row.len >= MAX_PROMPT + MAX_ANSWER - BLOCK_TOKENS {
-                too_long = Some(row.idx);
-            }
-            let place = &mut entries[row.idx.index()];
-            if let Some(Entry::Waits(_)) = place
-                && let Some(Entry::Waits(waiter)) = place.replace(Entry::Holds(begun))
-            {
+            let entry = self.entries[row.idx.index()].as_mut();
+            if let Some(waiter) = entry.and_then(|entry| entry.waiter.take()) {
                 self.running += 1;
-                // A request that leaves now gives its place back by its place.
+                // A request that leaves now gives its slot back when it is dropped.
                 let _ = waiter.send(());
             }
         }
+        debug_assert!(self.running <= self.slots, "{} requests have a slot", self.running);
         self.scheduler.advance();
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         self.scheduler.collected(self.step, ns(now_s), ns(pace_s));
-        if let Some(idx) = too_long {
+        self.renew(now_s);
+    }
+
+    /// Submits requests again that have all the tokens that the scheduler counts. The next step,
+    /// before which no other request can take their slots, puts them back.
+    fn renew(&mut self, now_s: f64) {
+        let is_spent = |idx: &RequestIdx| self.scheduler.state(*idx).generated >= MAX_ANSWER;
+        let rows = self.scheduler.last_plan().rows.iter().map(|row| row.idx);
+        let spent: Vec<RequestIdx> = rows.filter(is_spent).collect();
+        for idx in spent {
             self.scheduler.finish(idx);
-            self.entries[idx.index()] = None;
-            self.running -= 1;
+            if let Some(entry) = self.entries[idx.index()].take() {
+                let (arrival_s, priority) = (now_s, RENEWED);
+                let request =
+                    NewRequest { prompt_tokens: 1, arrival_s, priority, ..NewRequest::default() };
+                self.give(request, entry).expect("its index is free");
+            }
         }
-    }
-}
-
-impl Place {
-    /// Completes when the request has a place.
-    pub(super) async fn admitted(&mut self) {
-        if let Some(admitted) = &mut self.admitted {
-            // The sender sends before it is dropped: the place, which ends the request, is here.
-            let _ = admitted.await;
-            self.admitted = None;
-        }
-    }
-
-    /// Records the output tokens of the whole answer.
-    pub(super) fn set_tokens(&mut self, tokens: u32) {
-        self.tokens = Some(tokens);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.queue.end(self);
     }
 }
 

@@ -39,6 +39,14 @@ struct Reported {
     /// llama.cpp's own.
     tokens_predicted: Option<u32>,
     timings: Option<Timings>,
+    /// TGI's own.
+    details: Option<Details>,
+    #[serde(default)]
+    generated_text: Text,
+    /// SGLang's own.
+    meta_info: Option<Usage>,
+    #[serde(default)]
+    text: Text,
     /// The answers' texts, for servers that count nothing.
     #[serde(default)]
     choices: Vec<Choice>,
@@ -81,19 +89,27 @@ struct Timings {
     predicted_n: Option<u32>,
 }
 
+#[derive(Deserialize)]
+struct Details {
+    generated_tokens: Option<u32>,
+}
+
 impl Reported {
     fn tokens(&self) -> Option<u32> {
-        let usage = self.usage.as_ref().and_then(|of| of.completion_tokens.or(of.output_tokens));
+        let usage = self.usage.as_ref().or(self.meta_info.as_ref());
+        let usage = usage.and_then(|of| of.completion_tokens.or(of.output_tokens));
         let below = || self.response.as_ref()?.tokens();
         let timed = || self.timings.as_ref()?.predicted_n;
-        usage.or_else(below).or(self.tokens_predicted).or_else(timed)
+        let detailed = || self.details.as_ref()?.generated_tokens;
+        usage.or_else(below).or(self.tokens_predicted).or_else(timed).or_else(detailed)
     }
 
     /// Tokens of the answers' texts, estimated; `None` without one.
     fn of_texts(&self) -> Option<u32> {
         let message = |of: &Choice| of.message.as_ref().map_or(0, |message| message.content.0);
         let bytes: usize = self.choices.iter().map(|of| of.text.0 + message(of)).sum();
-        let tokens = (bytes + self.content.0).div_ceil(BYTES_PER_TOKEN);
+        let own = self.content.0 + self.generated_text.0 + self.text.0;
+        let tokens = (bytes + own).div_ceil(BYTES_PER_TOKEN);
         (tokens > 0).then(|| u32::try_from(tokens).unwrap_or(u32::MAX))
     }
 }
@@ -168,7 +184,13 @@ impl Events {
         if data == b"[DONE]" || data.is_empty() {
             return;
         }
-        let counts = ["\"usage\"", "\"timings\"", "\"tokens_predicted\""];
+        let counts = [
+            "\"usage\"",
+            "\"timings\"",
+            "\"tokens_predicted\"",
+            "\"generated_tokens\"",
+            "\"meta_info\"",
+        ];
         let mentions = |name: &str| data.windows(name.len()).any(|of| of == name.as_bytes());
         let reported = match counts.into_iter().any(mentions) {
             true => {
@@ -204,6 +226,8 @@ mod tests {
             ("data: {\"type\":\"a\",\"response\":{\"usage\":{\"output_tokens\":9}}}\n\n", 9),
             ("data: {\"timings\":{\"predicted_n\":10}}\n\n", 10),
             ("data: {\"content\":\"\",\"tokens_predicted\":11}\n\n", 11),
+            ("data: {\"token\":{},\"details\":{\"generated_tokens\":12}}\n\n", 12),
+            ("data: {\"text\":\"a\",\"meta_info\":{\"completion_tokens\":13}}\n\n", 13),
             // Without one, chunks are counted.
             ("data: [DONE]\n\n", 2),
             (": comment\n\n", 2),
@@ -223,6 +247,10 @@ mod tests {
             r#"{"choices":[{"text":"abcdefgh"}]}"#,
             r#"{"choices":[{"message":{"content":"abcdefgh"}}]}"#,
             r#"{"content":"abcdefgh"}"#,
+            r#"{"generated_text":"abcdefgh"}"#,
+            r#"{"text":"abcdefgh"}"#,
+            r#"{"text":"a","meta_info":{"completion_tokens":2}}"#,
+            r#"{"generated_text":"a","details":{"finish_reason":"length","generated_tokens":2}}"#,
         ] {
             assert_eq!(count("application/json", body, 3), Some(2), "{body}");
         }
@@ -234,14 +262,16 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_not_kept() {
-        let long = format!(
-            "data: {}\n\ndata: {{\"usage\":{{\"output_tokens\":3}}}}\n\n",
-            "a".repeat(MAX_EVENT)
-        );
-        assert_eq!(count(STREAM, &long, 1 << 16), Some(3));
-        assert_eq!(
-            count("application/json", &format!("{{}}{}", " ".repeat(MAX_ANSWER)), 1 << 16),
-            None
-        );
+        let event = |pad: usize| {
+            let pad = "a".repeat(pad);
+            format!("data: {{\"pad\":\"{pad}\",\"usage\":{{\"output_tokens\":3}}}}\n\n")
+        };
+        let object =
+            |pad: usize| format!("{{\"usage\":{{\"output_tokens\":3}}}}{}", " ".repeat(pad));
+        for (pad, events, whole) in [(9, Some(3), Some(3)), (MAX_ANSWER, Some(1), None)] {
+            let stream = event(pad) + "data: {}\n\n";
+            assert_eq!(count(STREAM, &stream, 1 << 16), events, "{pad}");
+            assert_eq!(count("application/json", &object(pad), 1 << 16), whole, "{pad}");
+        }
     }
 }

@@ -9,13 +9,20 @@ use axum::http::request::Parts;
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tower::BoxError;
+use tower::timeout::Timeout;
+use tower::util::BoxCloneSyncService;
 use trail_cli::Error;
 
-/// Time to connect.
+use crate::secret::Secret;
+
+/// Time to connect, the handshake of TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a connection is kept for the next request: less than the 5 s of uvicorn and
 /// llama.cpp, so that few requests meet one that is being closed.
@@ -23,16 +30,32 @@ const KEPT_IDLE: Duration = Duration::from_secs(4);
 
 /// Headers of one connection, which are not passed on (RFC 9110, 7.6.1), beside those that
 /// `Connection` names.
-const HOP_BY_HOP: [HeaderName; 8] = [
+const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// Headers with a client's key.
+const KEYS: [HeaderName; 2] = [header::AUTHORIZATION, HeaderName::from_static("x-api-key")];
+
+/// Makes connections.
+type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
+
+/// Keys in the requests that are sent on.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// The server's own, in place of the clients'.
+    pub upstream: Option<Secret>,
+    /// True if the clients' keys are for the proxy: they stay here.
+    pub are_for_proxy: bool,
+}
 
 /// The server, and the connections to it.
 pub(super) struct Upstream {
@@ -40,7 +63,11 @@ pub(super) struct Upstream {
     authority: Authority,
     /// Path before those of requests, without a `/` at the end.
     base: String,
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<Connector, Body>,
+    /// Clients' keys stay here.
+    keeps_keys: bool,
+    /// Its own key, as a header.
+    key: Option<HeaderValue>,
 }
 
 /// A request that got no answer.
@@ -48,18 +75,23 @@ pub(super) struct Upstream {
 pub(super) struct NoAnswer {
     /// True if the server may have begun to work on it.
     pub was_sent: bool,
-    why: String,
+    /// True if the server cannot be reached now.
+    pub is_down: bool,
+    /// The reason, for the log: clients need not know where the server is.
+    pub why: String,
 }
 
+/// For clients.
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        let what = if self.was_sent { "gave no answer" } else { "cannot be reached" };
+        write!(f, "the server behind the proxy {what}")
     }
 }
 
 impl Upstream {
-    /// The server at `url`.
-    pub(super) fn new(url: &str) -> Result<Upstream, Error> {
+    /// The server at `url`, which gets requests with `keys`.
+    pub(super) fn new(url: &str, keys: &Keys) -> Result<Upstream, Error> {
         let bad = |why: &str| Error::usage(format!("--upstream {url}: {why}"));
         let uri: Uri = url.parse().map_err(|_| bad("give http://HOST:PORT"))?;
         let parts = uri.into_parts();
@@ -68,6 +100,12 @@ impl Upstream {
         let (Some(scheme), Some(authority)) = (scheme, parts.authority) else {
             return Err(bad("give http://HOST:PORT or https://HOST:PORT"));
         };
+        if authority.as_str().contains('@') {
+            // The address is shown in messages.
+            let why = "leave the user and the password out of the address; --upstream-key KEY \
+                       sends a key";
+            return Err(Error::usage(format!("--upstream: {why}")));
+        }
         if parts.path_and_query.as_ref().is_some_and(|path| path.query().is_some()) {
             return Err(bad("leave its query out"));
         }
@@ -85,11 +123,14 @@ impl Upstream {
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
+        let connector = BoxCloneSyncService::new(Timeout::new(connector, CONNECT_TIMEOUT));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEPT_IDLE)
             .build(connector);
-        Ok(Upstream { scheme, authority, base, client })
+        let key = keys.upstream.as_ref().map(Secret::bearer);
+        let keeps_keys = keys.are_for_proxy || key.is_some();
+        Ok(Upstream { scheme, authority, base, client, keeps_keys, key })
     }
 
     /// Its address, for messages.
@@ -105,17 +146,17 @@ impl Upstream {
         id: &str,
         body: Body,
     ) -> Result<Response<Incoming>, NoAnswer> {
-        let no_answer = |was_sent, why: &dyn fmt::Display| NoAnswer {
-            was_sent,
-            why: format!("the server at {} {why}", self.shown()),
-        };
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(format!("{}{path}", self.base))
-            .build()
-            .map_err(|error| no_answer(false, &format_args!("has no such path: {error}")))?;
+            .build();
+        let uri = uri.map_err(|error| NoAnswer {
+            was_sent: false,
+            is_down: false,
+            why: format!("{} has no such path: {error}", self.shown()),
+        })?;
         let mut request = Request::new(body);
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = uri;
@@ -125,14 +166,34 @@ impl Upstream {
         for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
             headers.remove(name);
         }
+        if self.keeps_keys {
+            KEYS.iter().for_each(|name| drop(headers.remove(name)));
+        }
+        if let Some(key) = &self.key {
+            headers.insert(header::AUTHORIZATION, key.clone());
+        }
         if let Ok(id) = HeaderValue::try_from(id) {
             headers.insert("x-request-id", id);
         }
         *request.headers_mut() = headers;
-        self.client.request(request).await.map_err(|error| {
-            let what = if error.is_connect() { "cannot be reached" } else { "gave no answer" };
-            no_answer(!error.is_connect(), &format_args!("{what}: {}", causes(&error)))
-        })
+        let error = match self.client.request(request).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let was_sent = !error.is_connect();
+        let is_down = !was_sent || !self.is_reachable().await;
+        let what = if was_sent { "gave no answer" } else { "cannot be reached" };
+        let why = format!("the server at {} {what}: {}", self.shown(), causes(&error));
+        Err(NoAnswer { was_sent, is_down, why })
+    }
+
+    /// True if the server takes a connection.
+    async fn is_reachable(&self) -> bool {
+        let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
+        // An address of IPv6 has brackets in a URL.
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        let connect = TcpStream::connect((host, self.authority.port_u16().unwrap_or(default)));
+        matches!(timeout(CONNECT_TIMEOUT, connect).await, Ok(Ok(_)))
     }
 }
 
@@ -162,6 +223,10 @@ fn causes(error: &ClientError) -> String {
 mod tests {
     use super::*;
 
+    fn new(url: &str) -> Result<Upstream, Error> {
+        Upstream::new(url, &Keys::default())
+    }
+
     #[test]
     fn an_upstream_is_an_address_with_or_without_the_api_s_path() {
         for (url, shown) in [
@@ -169,12 +234,14 @@ mod tests {
             ("http://localhost:9/v1/", "http://localhost:9"),
             ("https://api.example/llm/v1", "https://api.example/llm"),
         ] {
-            assert_eq!(Upstream::new(url).map(|of| of.shown()), Ok(shown.to_owned()));
+            assert_eq!(new(url).map(|of| of.shown()), Ok(shown.to_owned()));
         }
         for url in ["", "localhost:9", "ftp://a", "http://a/?b", "/v1", "http://"] {
-            let error = Upstream::new(url).err().expect("refused");
+            let error = new(url).err().expect("refused");
             assert!(error.to_string().starts_with(&format!("--upstream {url}: ")), "{error}");
         }
+        let error = new("https://me:sk-secret@a/v1").err().expect("refused").to_string();
+        assert!(error.contains("--upstream-key") && !error.contains("secret"), "{error}");
     }
 
     #[test]
@@ -184,6 +251,7 @@ mod tests {
             ("connection", "close, X-Mine"),
             ("x-mine", "a"),
             ("te", "trailers"),
+            ("proxy-authorization", "Basic a"),
             ("authorization", "Bearer a"),
             ("x-other", "b"),
         ] {

@@ -39,8 +39,20 @@ impl Interval {
         self.map(|at| (at - elapsed_s).max(0.0))
     }
 
+    /// Of tokens left: the same when there are `since` fewer. An answer that has not ended has one
+    /// left.
+    pub fn left(self, since: f64) -> Interval {
+        self.map(|tokens| (tokens - since).max(1.0))
+    }
+
+    /// Seconds to the last token, `elapsed_s` after their estimate: counted down, but not below
+    /// what the tokens `left` take alone at `step_s` each.
+    pub fn counted_down(self, elapsed_s: f64, left: Interval, step_s: f64) -> Interval {
+        self.after(elapsed_s).max(left.map(|tokens| tokens * step_s))
+    }
+
     /// The same, no lower than `other` at each end.
-    pub fn max(self, other: Interval) -> Interval {
+    fn max(self, other: Interval) -> Interval {
         Interval {
             low: self.low.max(other.low),
             median: self.median.max(other.median),
@@ -192,6 +204,17 @@ mod tests {
         assert_eq!(one, Interval { low: 3.0, median: 3.0, high: 3.0 });
         assert_eq!(one.after(2.0).median, 1.0);
         assert_eq!(one.after(4.0).high, 0.0);
+    }
+
+    #[test]
+    fn a_time_is_counted_down_to_what_the_tokens_left_take() {
+        let tokens = Interval { low: 5.0, median: 40.0, high: 100.0 };
+        let left = tokens.left(20.0);
+        assert_eq!(left, Interval { low: 1.0, median: 20.0, high: 80.0 });
+        let last = Interval { low: 1.0, median: 2.0, high: 3.0 };
+        let after = |elapsed_s| last.counted_down(elapsed_s, left, 0.125);
+        assert_eq!(after(0.25), Interval { low: 0.75, median: 2.5, high: 10.0 });
+        assert_eq!(after(60.0), Interval { low: 0.125, median: 2.5, high: 10.0 });
     }
 
     /// Estimates that are three times too long, and much too sure.

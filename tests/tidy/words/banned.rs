@@ -35,11 +35,13 @@ const fn identifier(
     Banned { word, instead, place: Place::Identifiers, allowed }
 }
 
-/// Places where a slot is no request index: of `BatchSlots`, a worker, a register of the emulator.
+/// Places where a slot is no request index: of `BatchSlots`, a worker, a register of the emulator,
+/// the server behind a proxy.
 #[rustfmt::skip]
 const NO_REQUEST_INDEX: &[&str] = &[
     "runtime/src/cuda/", "runtime/tests/cuda", "benches/src/", "kernels/", "ptx/", "tests/emulator/",
-    "tests/loom/", "deploy/dynamo/", "simulator/examples/",
+    "tests/loom/", "deploy/dynamo/", "simulator/examples/", "server/src/proxy/",
+    "src/commands/proxy.rs", "tests/server/proxy/",
 ];
 
 /// The banned words, in alphabetical order: those of all texts, then those of identifiers.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
-use trail_runtime::cuda::plan::hopper::{self, wgmma};
+use trail_runtime::cuda::plan::hopper;
 use trail_runtime::model::ModelConfig;
 
 use super::super::attention;
@@ -20,17 +20,15 @@ const MAX_DECODE_ROWS: usize = 256;
 pub(super) enum Products {
     /// `skinny_*` and `tiled_*`.
     Portable,
-    /// Hopper's own, as `--experimental hopper-products` chooses them.
+    /// Hopper's own, where they have a plan.
     Hopper,
-    /// These, in clusters where `hopper-clusters` has a plan.
-    Clusters,
 }
 
 /// A step with each of `rows`: decode rows up to 256, prompts beyond. On Hopper again with its own
-/// products and prompts' attention, and with products in clusters.
+/// products and prompts' attention.
 pub fn all(forecaster: &Forecaster, config: &ModelConfig, rows: &[usize]) -> Vec<Value> {
     let hopper = forecaster.rates.chip.target == Some(Target::Sm90a);
-    let all = [Products::Portable, Products::Hopper, Products::Clusters];
+    let all = [Products::Portable, Products::Hopper];
     let variants = if hopper { &all[..] } else { &all[..1] };
     let steps = rows.iter().flat_map(|&rows| variants.iter().map(move |&by| (rows, by)));
     steps.filter_map(|(rows, by)| step(forecaster, config, rows, by)).collect()
@@ -46,11 +44,8 @@ pub(super) fn step(
 ) -> Option<Value> {
     let chip = &forecaster.rates.chip;
     let plans = products::plans(config, rows, chip);
-    let has = |family| plans.iter().any(|planned| planned.family == family);
-    let own = by != Products::Portable;
-    if own && chip.target != Some(Target::Sm90a)
-        || by == Products::Clusters && !has(Family::Cluster)
-    {
+    let own = by == Products::Hopper;
+    if own && !plans.iter().any(|planned| planned.family != Family::Portable) {
         return None;
     }
     let is_prompt = rows > MAX_DECODE_ROWS;
@@ -68,13 +63,7 @@ pub(super) fn step(
         // A prompt has logits for its last row alone, which cost next to nothing.
         let Some(portable) = portable.map(|planned| planned.plan) else { continue };
         let product = portable.product;
-        let clusters = || wgmma::gemm_in_clusters(chip, product);
-        let plan = match by {
-            Products::Portable => None,
-            Products::Hopper => hopper::gemm(chip, product),
-            Products::Clusters => clusters().or_else(|| hopper::gemm(chip, product)),
-        };
-        let plan = plan.unwrap_or(portable);
+        let plan = hopper::gemm(chip, product).filter(|_| own).unwrap_or(portable);
         let times = if op == "lm_head" { 1.0 } else { layers };
         step.add(forecaster, &plan.launch, rows, times)?;
     }
@@ -87,8 +76,7 @@ pub(super) fn step(
         "op": if is_prompt { "prefill_step" } else { "decode_step" },
         "kernel": match by {
             Products::Portable => "skinny_*, tiled_*",
-            Products::Hopper => "bulk_*, wgmma_*",
-            Products::Clusters => "wgmma_*_cluster_*",
+            Products::Hopper => "wgmma_*",
         },
         "rows": rows,
         "context": if is_prompt { 0 } else { CONTEXT },

@@ -2,7 +2,7 @@
 
 use trail_probe::{Head, HeadDtype, HeadKind, LengthPredictor, Prediction, Probe, Prompt, Tracker};
 
-use crate::inference::Inference;
+use crate::inference::of_answer;
 use crate::shard::{Row, Shard};
 
 /// The predictors that are compared.
@@ -111,7 +111,7 @@ impl Trace {
         let (prompt_tokens, generated) =
             (answer.prompt.len() as u32, (0..answer.tokens.len() as u32));
         let generated: Vec<u32> = generated.collect();
-        let of = |head| Inference::new(head).of_answer(prompt_tokens, &generated, &inputs);
+        let of = |head| of_answer(head, prompt_tokens, &generated, &inputs);
         let bins = heads.each_ref().map(|head| {
             let all = of(head);
             all.iter().map(|p| likeliest(p)).collect::<Vec<_>>()
@@ -156,7 +156,7 @@ pub fn of_prompt(shard: &Shard, request: usize, probe: &Probe) -> Prediction {
     let mut mean = vec![0.0; probe.head.d()];
     read_mean(shard, request, probe, &mut mean);
     let prompt_tokens = shard.answers()[request].prompt.len() as u32;
-    let q = Inference::new(&probe.head).of_answer(prompt_tokens, &[0], &mean).swap_remove(0);
+    let q = of_answer(&probe.head, prompt_tokens, &[0], &mean).swap_remove(0);
     Prediction::Bins { bins: Box::new(probe.bins), q }
 }
 

@@ -170,14 +170,17 @@ fn matrix(rng: &mut Rng) -> (Vec<f32>, Vec<u32>, Vec<u32>) {
 fn rows_in_memory_are_learned_and_those_of_an_answer_are_on_one_side() {
     let (values, remaining, answers) = matrix(&mut Rng::new(3));
     let matrix = Matrix::new(&values, 4, &remaining, &answers).expect("a matrix");
-    let data = Dataset::of_matrix(matrix, 1).expect("data").with_inputs(Inputs::ALL[3]);
-    assert_eq!(data.d(), 4, "a matrix has no inputs beside the activation");
+    let data = Dataset::of_matrix(matrix, 1).expect("data");
+    assert_eq!(data.d(), 4);
+    let with_more = std::panic::AssertUnwindSafe(|| data.clone().with_inputs(Inputs::ALL[3]));
+    assert!(std::panic::catch_unwind(with_more).is_err(), "a matrix has the activation alone");
     let of = |examples: &[Example]| -> std::collections::BTreeSet<u32> {
         examples.iter().map(|example| data.request(example)).collect()
     };
     let (training, validation) = (of(&data.training), of(&data.validation));
     assert!(training.is_disjoint(&validation));
     assert_eq!(training.len() + validation.len(), 200);
+    assert_eq!(data.training_answers(), training.len());
     assert!(data.training.iter().all(|example| example.share == 0.25));
     let mut trainer = Trainer::new(data, Recipe { epochs: 12, ..recipe() });
     while !trainer.is_done() {

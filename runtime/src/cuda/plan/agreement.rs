@@ -4,7 +4,7 @@
 use super::attention::split::{self, PrefillSplit};
 use super::bench::{ceiling, ladder};
 use super::gemm::Instance;
-use super::hopper::{self, bulk, wgmma};
+use super::hopper::{self, wgmma};
 use super::{Chip, LaunchPlan, attention, gemm, megakernel, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
@@ -116,8 +116,6 @@ fn products_geometry() {
     let skinny = &gemm::SKINNY[0];
     agree("common/lane_ring.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
     agree("common/lane_ring.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
-    let own = "hopper/bulk.cuh";
-    agree(own, "STAGE_STEPS", "hopper/bulk.rs STAGE_STEPS", &[bulk::STAGE_STEPS]);
     let wide = "hopper/wgmma.cuh";
     agree(wide, "BOX", "hopper/wgmma.rs BOX", &[wgmma::BOX]);
     agree(wide, "DEPTH", "hopper/wgmma.rs DEPTH", &[wgmma::DEPTH]);
@@ -158,14 +156,6 @@ fn instances_of_the_products() {
         let ring = stages * (shuffle::FEATURES + tokens) * depth * 2;
         let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 8;
         assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
-    }
-    for planned in bulk::INSTANCES {
-        for (kernel, stages) in planned.kernels.into_iter().zip(planned.stages) {
-            let file = &kernel[..kernel.rfind('_').unwrap()];
-            let found = instance(&source(&format!("hopper/{file}.cu")), kernel);
-            // Blocks a multiprocessor come last, for which hopper/bulk.rs has a test.
-            assert_eq!(found[..3], [planned.tokens, stages, bulk::ROW_STAGES], "{kernel}");
-        }
     }
     for planned in wgmma::INSTANCES.into_iter().chain([wgmma::IN_CLUSTERS]) {
         for kernel in planned.kernels {
@@ -224,9 +214,8 @@ fn plans() -> Vec<LaunchPlan> {
         let epilogue = gemm::Epilogue::Swiglu;
         let product = gemm::Product { epilogue, rows, features: 512, width: 256 };
         plans.push(gemm::gemm(&chip, product).launch);
-        plans.extend(wgmma::gemm(&Chip::H200, product).map(|plan| plan.launch));
-        plans.extend(wgmma::gemm_in_clusters(&Chip::H200, product).map(|plan| plan.launch));
-        plans.extend(bulk::gemm(&Chip::H200, product).map(|plan| plan.launch));
+        let own = wgmma::candidates(&Chip::H200, product);
+        plans.extend(own.into_iter().map(|of| of.plan.launch));
     }
     plans
 }

@@ -39,7 +39,6 @@ use crate::backend::{BLOCK_TOKENS, Progress, Sampled, SamplingInput, Step, TapRo
 use crate::model::ModelConfig;
 use launches::{Launches, LaunchesParts};
 use metadata_writer::MetadataWriter;
-pub(in crate::cuda) use plans::KernelOptions;
 use plans::Plans;
 use shape::StepShape;
 use std::sync::Arc;
@@ -92,8 +91,8 @@ pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// `None`: no layer is tapped.
     pub(in crate::cuda) tap: Option<TapConfig<'a>>,
-    /// The kernels that are to be used.
-    pub(in crate::cuda) kernels: KernelOptions,
+    /// Use the megakernel: all layers of a step of few decode rows in one launch.
+    pub(in crate::cuda) megakernel: bool,
 }
 
 /// A step whose metadata was written.
@@ -104,8 +103,8 @@ pub(in crate::cuda) struct WrittenStep {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
-        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, kernels } = parts;
-        let mut plans = Plans::new(device.chip(), &config, &limits, kernels);
+        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, megakernel } = parts;
+        let mut plans = Plans::new(device.chip(), &config, &limits, megakernel);
         if plans.rows.last() > MAX_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),

@@ -1,33 +1,16 @@
 //! Every plan that a step may need, made at start, and the workspaces of the largest plans.
 
-use trail_ptx::Target;
-
 use super::layout::StepLimits;
 use super::sizes::Sizes;
 use crate::cuda::error::CudaError;
 use crate::cuda::plan::attention::split::PrefillSplit;
 use crate::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment, TILE_QUERIES};
 use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
-use crate::cuda::plan::hopper::{self, wgmma};
+use crate::cuda::plan::hopper;
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling, team};
 use crate::cuda::plan::{Chip, LaunchPlan, step};
 use crate::model::ModelConfig;
-
-/// Kernels that are used only if enabled.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cuda) struct KernelOptions {
-    /// Products and prefill attention by Hopper's own kernels.
-    pub(in crate::cuda) hopper_products: bool,
-    /// Of these, products of more than 128 rows in clusters, where they have a plan.
-    pub(in crate::cuda) hopper_clusters: bool,
-    /// The megakernel: all layers of a step of few rows in one launch.
-    pub(in crate::cuda) megakernel: bool,
-    /// Prefill attention of short chunks shares long contexts between blocks.
-    pub(in crate::cuda) split_prefill: bool,
-    /// Several blocks truncate the probabilities of a row that samples.
-    pub(in crate::cuda) sampler_teams: bool,
-}
 
 /// The products of a layer, for one number of rows.
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +40,9 @@ pub(super) struct Plans {
     pub(super) sampled_rows: Sizes,
     pub(super) sampled: Box<[SampledPlans]>,
     pub(super) heads: Heads,
-    /// The chip whose own kernels prefill attention uses, where they are enabled.
-    hopper: Option<Chip>,
-    /// Places of the chip for blocks of prefill attention, where its contexts may be cut.
-    split_places: Option<usize>,
+    chip: Chip,
+    /// Places of the chip for blocks of prefill attention, which share long contexts.
+    split_places: usize,
 }
 
 /// Workspaces of the largest plans.
@@ -82,12 +64,12 @@ pub(super) struct Workspaces {
 }
 
 impl Plans {
-    /// Plans for steps within `limits`, with the optional `kernels`.
+    /// Plans for steps within `limits`; with `use_megakernel` also those of the megakernel.
     pub(super) fn new(
         chip: &Chip,
         config: &ModelConfig,
         limits: &StepLimits,
-        kernels: KernelOptions,
+        use_megakernel: bool,
     ) -> Plans {
         let heads = Heads {
             kv_heads: config.num_kv_heads,
@@ -98,24 +80,25 @@ impl Plans {
         // Decode rows have padding of their own, and the prefill segments follow it.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.max_padding());
         let layer: Box<[LayerPlans]> =
-            rows.iter().map(|rows| LayerPlans::new(chip, config, kernels, rows)).collect();
+            rows.iter().map(|rows| LayerPlans::new(chip, config, rows)).collect();
         let decode: Box<[DecodePlan]> = decode_sizes
             .iter()
             .map(|rows| attention::decode(chip, rows, heads, limits.context))
             .collect();
-        // The megakernel's products are the portable ones.
         let fused = |(count, decode): (usize, &DecodePlan)| {
-            let rows = rows.at(rows.index(count));
-            let portable =
-                || LayerPlans::new(chip, config, KernelOptions::default(), rows).products;
-            kernels.megakernel.then(portable).and_then(|of| megakernel(chip, &of, decode))
+            let products = &layer[rows.index(count)].products;
+            use_megakernel.then(|| megakernel(chip, products, decode)).flatten()
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
         let sampled_rows = decode_sizes.extended(limits.segments + limits.drafts);
-        let plans_of = |rows| SampledPlans::new(chip, config, kernels, rows);
+        let plans_of = |rows| SampledPlans::new(chip, config, rows);
         let sampled = sampled_rows.iter().map(plans_of).collect();
-        let hopper = kernels.hopper_products.then_some(*chip);
-        let mut plans = Plans {
+        let by_wgmma = hopper::attention::prefill(chip, heads, &PrefillSplit::WHOLE, 1, 2, 2);
+        let split_places = match by_wgmma {
+            Some(_) => chip.multiprocessors as usize,
+            None => attention::prefill_places(chip, heads.head_dim),
+        };
+        Plans {
             rows,
             layer,
             decode_sizes,
@@ -124,17 +107,9 @@ impl Plans {
             sampled_rows,
             sampled,
             heads,
-            hopper,
-            split_places: None,
-        };
-        if kernels.split_prefill {
-            let portable = !is_wgmma_attention(&plans.prefill(&PrefillSplit::WHOLE, 1, 2, 2));
-            plans.split_places = Some(match portable {
-                true => attention::prefill_places(chip, heads.head_dim),
-                false => chip.multiprocessors as usize,
-            });
+            chip: *chip,
+            split_places,
         }
-        plans
     }
 
     /// Keeps cooperative launches to the blocks that `resident` says the device can hold at one
@@ -178,14 +153,11 @@ impl Plans {
 
     /// How the contexts of a step's prompt chunks are cut.
     pub(super) fn split(&self, segments: &[PrefillSegment], tiles: &[[i32; 2]]) -> PrefillSplit {
-        self.split_places.map_or(PrefillSplit::WHOLE, |places| {
-            PrefillSplit::choose(places, self.heads, segments, tiles)
-        })
+        PrefillSplit::choose(self.split_places, self.heads, segments, tiles)
     }
 
     /// Attention of `tiles` tiles that hold `rows` rows over `pairs` pairs of a row and a token,
-    /// cut as `split` says: Hopper's own where it is enabled and has one, the portable one
-    /// otherwise.
+    /// cut as `split` says: Hopper's own where it has one, the portable one otherwise.
     pub(super) fn prefill(
         &self,
         split: &PrefillSplit,
@@ -193,8 +165,7 @@ impl Plans {
         rows: usize,
         pairs: usize,
     ) -> LaunchPlan {
-        let own = |chip| hopper::attention::prefill(chip, self.heads, split, tiles, rows, pairs);
-        let own = self.hopper.as_ref().and_then(own);
+        let own = hopper::attention::prefill(&self.chip, self.heads, split, tiles, rows, pairs);
         own.unwrap_or_else(|| attention::prefill(self.heads, split, tiles, rows, pairs))
     }
 
@@ -217,12 +188,10 @@ impl Plans {
             needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
             needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
-        if let Some(places) = self.split_places {
-            let parts = PrefillSplit::max_parts(places);
-            let [out, sums] = PrefillSplit::workspace(parts, self.heads);
-            needed.partial_out = needed.partial_out.max(out);
-            needed.partial_sums = needed.partial_sums.max(sums);
-        }
+        let parts = PrefillSplit::max_parts(self.split_places);
+        let [out, sums] = PrefillSplit::workspace(parts, self.heads);
+        needed.partial_out = needed.partial_out.max(out);
+        needed.partial_sums = needed.partial_sums.max(sums);
         for of in &self.sampled {
             needed.weights = needed.weights.max(of.sampling.weights);
             needed.sums = needed.sums.max(of.sampling.sums);
@@ -245,8 +214,7 @@ impl Plans {
             [of.logits.launch, scan, weigh, choose]
         });
         let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
-        let splits = [Some(PrefillSplit::WHOLE), self.split_places.map(|_| cut)];
-        let prefill = splits.into_iter().flatten().flat_map(move |split| {
+        let prefill = [PrefillSplit::WHOLE, cut].into_iter().flat_map(move |split| {
             let attend = self.prefill(&split, 1, 2, 2);
             [Some(attend), split.merge(self.heads)].into_iter().flatten()
         });
@@ -255,11 +223,11 @@ impl Plans {
 }
 
 impl LayerPlans {
-    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
         let product = |epilogue, features, width| {
             let product = Product { epilogue, rows, features, width };
-            best(chip, kernels, product)
+            best(chip, product)
         };
         LayerPlans {
             embed: step::embed(rows, d),
@@ -274,26 +242,19 @@ impl LayerPlans {
 }
 
 impl SampledPlans {
-    fn new(chip: &Chip, config: &ModelConfig, kernels: KernelOptions, rows: usize) -> SampledPlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> SampledPlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
-        let team = if kernels.sampler_teams { team(chip, rows, features) } else { 1 };
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
         SampledPlans {
-            logits: best(chip, kernels, product),
-            sampling: sampling(rows, features, team),
+            logits: best(chip, product),
+            sampling: sampling(rows, features, team(chip, rows, features)),
         }
     }
 }
 
-/// Hopper's own product where it is enabled and has one for so many rows; the portable one
-/// otherwise.
-fn best(chip: &Chip, kernels: KernelOptions, product: Product) -> GemmPlan {
-    let clusters = || wgmma::gemm_in_clusters(chip, product).filter(|_| kernels.hopper_clusters);
-    let plan = match kernels.hopper_products && chip.target == Some(Target::Sm90a) {
-        true => clusters().or_else(|| hopper::gemm(chip, product)),
-        false => None,
-    };
-    plan.unwrap_or_else(|| gemm::gemm(chip, product))
+/// Hopper's own product where it has one for so many rows; the portable one otherwise.
+fn best(chip: &Chip, product: Product) -> GemmPlan {
+    hopper::gemm(chip, product).unwrap_or_else(|| gemm::gemm(chip, product))
 }
 
 /// Returns true if `plan` is attention by wgmma, which reads the KV pool through a tensor map.
@@ -315,16 +276,9 @@ mod tests {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits =
             StepLimits { rows: 2048, segments: 200, drafts: 32, requests: 1000, context: 8192 };
-        let all = KernelOptions {
-            hopper_products: true,
-            hopper_clusters: true,
-            megakernel: true,
-            split_prefill: true,
-            sampler_teams: true,
-        };
         let in_clusters = |plan: &GemmPlan| plan.launch.kernel.contains("_cluster_");
         for chip in [Chip::A100, Chip::H200] {
-            let plans = Plans::new(&chip, &config, &limits, all);
+            let plans = Plans::new(&chip, &config, &limits, true);
             assert_eq!((plans.decode_sizes.last(), plans.sampled_rows.last()), (200, 232));
             let worst = plans.decode_sizes.at(plans.decode_sizes.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
@@ -333,13 +287,13 @@ mod tests {
             assert_eq!(is_wgmma(&largest.o), chip == Chip::H200);
             assert_eq!(in_clusters(&largest.o), chip == Chip::H200);
             assert!(!is_wgmma(&plans.layer[0].products.o));
-            let few = [&plans.layer[0].products.o, &plans.sampled[0].logits];
-            let is_bulk = few.map(|plan| plan.launch.kernel.starts_with("bulk_"));
-            assert_eq!(is_bulk, [chip == Chip::H200; 2]);
+            // Up to 64 rows stream their weights on any chip.
+            let few = plans.layer[plans.rows.index(64)].products.o.launch.kernel;
+            assert_eq!(few, "skinny_residual_64");
             let whole = PrefillSplit::WHOLE;
             let prefill = plans.prefill(&whole, 9, 200, 2000);
             assert_eq!(is_wgmma_attention(&prefill), chip == Chip::H200);
-            // A short chunk behind a long context is cut only if enabled.
+            // A short chunk behind a long context is cut.
             let short = PrefillSegment { first_row: 0, rows: 32, batch_idx: None, context: 8000 };
             assert!(plans.split(&[short], &[[0, 0]]).splits > 10);
             assert!(plans.kernels().any(|plan| plan.kernel == "attention_merge_hd128"));
@@ -347,20 +301,11 @@ mod tests {
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
-            let alone = KernelOptions { hopper_clusters: false, ..all };
-            let alone = Plans::new(&chip, &config, &limits, alone);
-            assert!(!alone.layer.iter().any(|of| in_clusters(&of.products.o)));
-            let plain = Plans::new(&chip, &config, &limits, KernelOptions::default());
-            assert!(plain.layer.iter().all(|of| !is_wgmma(&of.products.o)));
-            let portable = attention::prefill(plain.heads, &whole, 9, 200, 2000);
-            assert_eq!(plain.prefill(&whole, 9, 200, 2000), portable);
-            assert_eq!(plain.split(&[short], &[[0, 0]]), whole);
-            assert!(plain.kernels().all(|plan| !plan.kernel.starts_with("attention_merge")));
+            let plain = Plans::new(&chip, &config, &limits, false);
             assert!(plain.megakernel.iter().all(Option::is_none));
-            assert_eq!(plain.sampled[0].sampling.launches[2].grid, [1, 1, 1]);
         }
         // Segments of one row more than fills a tile.
-        let plans = Plans::new(&Chip::A100, &config, &limits, all);
+        let plans = Plans::new(&Chip::A100, &config, &limits, true);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.max_tiles(&limits));
     }
@@ -369,10 +314,8 @@ mod tests {
     fn cooperative_launches_are_cut_to_what_the_device_holds_with_one_warning() {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = StepLimits { rows: 512, segments: 8, drafts: 0, requests: 8, context: 1024 };
-        let kernels =
-            KernelOptions { megakernel: true, sampler_teams: true, ..KernelOptions::default() };
         let fitted = |places| {
-            let mut plans = Plans::new(&Chip::A100, &config, &limits, kernels);
+            let mut plans = Plans::new(&Chip::A100, &config, &limits, true);
             let warning = plans.fit_cooperative(|_| Ok(places)).unwrap();
             (plans, warning)
         };

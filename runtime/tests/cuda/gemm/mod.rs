@@ -141,38 +141,6 @@ fn every_rung_is_the_same_product() {
     assert_eq!(checked, kernels("gemm_"));
 }
 
-/// Hopper's kernels of few rows, with the bits of the portable ones: every token tile, edges of
-/// tiles, shares from one multiprocessor to many.
-#[test]
-fn bulk_products_are_their_references() {
-    let mut chance = Chance(9);
-    let Some(bench) = cuda::Bench::hopper() else { return };
-    let mut checked = BTreeSet::new();
-    for end in ENDS {
-        for rows in [1, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64] {
-            let case = Case { family: Family::Bulk, ..Case::random(&mut chance, end, rows) };
-            checked.insert(epilogues::check(&bench, &mut chance, &case));
-        }
-    }
-    assert_eq!(checked, kernels("bulk_"));
-}
-
-/// Rings that every block fills many times, with tiles that begin and end in between.
-#[test]
-fn bulk_shares_do_not_change_the_result() {
-    let mut chance = Chance(10);
-    let Some(bench) = cuda::Bench::hopper() else { return };
-    for multiprocessors in [1, 3, 17] {
-        for (epilogue, rows) in
-            [(Epilogue::Residual, 7), (Epilogue::Swiglu, 20), (Epilogue::Logits, 40)]
-        {
-            let case = Case::new(epilogue, rows, 384, 1536);
-            let case = Case { family: Family::Bulk, multiprocessors, ..case };
-            epilogues::check(&bench, &mut chance, &case);
-        }
-    }
-}
-
 /// Hopper's kernels of many rows, on the emulator's Hopper or a real one.
 #[test]
 fn wgmma_products_are_their_references() {
@@ -180,8 +148,10 @@ fn wgmma_products_are_their_references() {
     let Some(bench) = cuda::Bench::hopper() else { return };
     let mut checked = BTreeSet::new();
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
-        for rows in [32, 33, 64, 65, 127, 128, 129, 255, 256, 257, 300, 1000] {
-            let case = Case { family: Family::Group, ..Case::random(&mut chance, end, rows) };
+        for (at, rows) in [65, 66, 127, 128, 129, 255, 256, 257, 300, 1000].into_iter().enumerate()
+        {
+            let family = Family::Group { shared: at % 2 > 0 };
+            let case = Case { family, ..Case::random(&mut chance, end, rows) };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
     }
@@ -189,12 +159,9 @@ fn wgmma_products_are_their_references() {
     all.retain(|kernel| !kernel.contains("_cluster_"));
     assert_eq!(checked, all);
     // A last wave of one tile with fewer units than there are blocks: it is not shared.
-    let few = Case::new(Epilogue::Swiglu, 64, 1024, 512);
-    epilogues::check(
-        &bench,
-        &mut chance,
-        &Case { family: Family::Group, multiprocessors: 7, ..few },
-    );
+    let family = Family::Group { shared: true };
+    let few = Case::new(Epilogue::Swiglu, 128, 1024, 512);
+    epilogues::check(&bench, &mut chance, &Case { family, multiprocessors: 7, ..few });
 }
 
 /// Tiles that several blocks share, of all tiles and of those of the last wave.
@@ -203,20 +170,23 @@ fn wgmma_adds_up_shared_tiles() {
     let mut chance = Chance(8);
     let Some(bench) = cuda::Bench::hopper() else { return };
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
-        for (rows, multiprocessors) in [(64, 3), (64, 7), (100, 3), (128, 7), (200, 3), (256, 7)] {
+        for (rows, multiprocessors) in [(70, 3), (100, 3), (128, 7), (200, 3), (256, 7)] {
             let base = match end {
                 Epilogue::Qkv => Case::heads(rows, 128, 3, 1),
                 _ => Case::new(end, rows, 640, 0),
             };
-            let case = Case { family: Family::Group, width: 2048, multiprocessors, ..base };
-            let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
-            let (features, width) = (case.features, case.width);
-            let product = Product { epilogue: end, rows, features, width };
-            let plan = plan::hopper::wgmma::gemm(&chip, product).expect("a plan");
-            assert!(plan.launch.splits > 1, "{}", plan.launch);
-            epilogues::check(&bench, &mut chance, &case);
+            let family = Family::Group { shared: true };
+            let case = Case { family, width: 2048, multiprocessors, ..base };
+            check_shared(&bench, &mut chance, &case);
         }
     }
+}
+
+/// Checks `case`, whose plan shares tiles.
+fn check_shared(bench: &cuda::Bench, chance: &mut Chance, case: &Case) {
+    let launch = case.plan(bench).launch;
+    assert!(launch.splits > 1, "{launch}");
+    epilogues::check(bench, chance, case);
 }
 
 /// In clusters: the edges of tiles, of all tiles whole, and the bits of the same plan without.
@@ -231,7 +201,8 @@ fn wgmma_clusters_are_their_references() {
                 Epilogue::Qkv => Case::heads(rows, 64, 6, 1),
                 _ => Case::new(end, rows, 504, 0),
             };
-            let case = Case { family: Family::Clusters, multiprocessors, width, ..base };
+            let family = Family::Clusters { shared: false };
+            let case = Case { family, multiprocessors, width, ..base };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
     }
@@ -252,13 +223,9 @@ fn wgmma_clusters_add_up_shared_tiles() {
                 Epilogue::Qkv => Case::heads(rows, 128, 4, 1),
                 _ => Case::new(end, rows, 768, 0),
             };
-            let case = Case { family: Family::Clusters, width: 2048, multiprocessors, ..base };
-            let chip = plan::Chip { multiprocessors, ..plan::Chip::H200 };
-            let (features, width) = (case.features, case.width);
-            let product = Product { epilogue: end, rows, features, width };
-            let plan = plan::hopper::wgmma::gemm_in_clusters(&chip, product).expect("a plan");
-            assert!(plan.launch.splits > 1, "{}", plan.launch);
-            epilogues::check(&bench, &mut chance, &case);
+            let family = Family::Clusters { shared: true };
+            let case = Case { family, width: 2048, multiprocessors, ..base };
+            check_shared(&bench, &mut chance, &case);
         }
     }
 }

@@ -6,7 +6,7 @@ use trail_runtime::cuda::launch::activation_map;
 use trail_runtime::cuda::params::{GemmOperands, RowScale, TensorMap};
 use trail_runtime::cuda::plan::bench::ladder::{self, Rung};
 use trail_runtime::cuda::plan::gemm::{Epilogue, GemmPlan, Product, gemm};
-use trail_runtime::cuda::plan::hopper::{bulk, wgmma};
+use trail_runtime::cuda::plan::hopper::wgmma;
 use trail_runtime::cuda::plan::{Chip, LaunchPlan};
 use trail_test_support::cuda::{Address, Bench, Buffer, Chance};
 use trail_test_support::gemm::{self as reference, Matrix};
@@ -34,12 +34,10 @@ pub(crate) enum Family {
     Planned,
     /// A rung of the ladder; logits only.
     Ladder(Rung),
-    /// Hopper's of many rows; not logits.
-    Group,
+    /// Hopper's of many rows, not logits, with the tiles of the last wave whole or shared.
+    Group { shared: bool },
     /// The same in clusters.
-    Clusters,
-    /// Hopper's of few rows.
-    Bulk,
+    Clusters { shared: bool },
 }
 
 impl Case {
@@ -68,12 +66,24 @@ impl Case {
         };
         Case { width, multiprocessors, ..base }
     }
+
+    pub(crate) fn plan(&self, bench: &Bench) -> GemmPlan {
+        let Case { epilogue, rows, features, width, multiprocessors, .. } = *self;
+        let chip = Chip { multiprocessors, ..*bench.device.chip() };
+        let product = Product { epilogue, rows, features, width };
+        match self.family {
+            Family::Planned => gemm(&chip, product),
+            Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
+            Family::Group { shared } => own(&chip, product, 1, shared),
+            Family::Clusters { shared } => own(&chip, product, 2, shared),
+        }
+    }
 }
 
 /// The operands of a case, on both sides.
 pub(crate) struct Setup {
     pub(crate) plan: GemmPlan,
-    /// The plan that is to have its bits: itself, or that of the portable kernels.
+    /// The plan that is to have its bits: itself, or that without clusters.
     pub(crate) second: GemmPlan,
     /// Activations `[source rows, width]`.
     pub(crate) x: Matrix,
@@ -109,19 +119,10 @@ impl Setup {
         case: &Case,
         order: impl Fn(usize) -> Vec<Option<usize>>,
     ) -> Setup {
-        let Case { epilogue, rows, features, width, multiprocessors, .. } = *case;
-        let chip = Chip { multiprocessors, ..*bench.device.chip() };
-        let product = Product { epilogue, rows, features, width };
-        let plan = match case.family {
-            Family::Planned => gemm(&chip, product),
-            Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
-            Family::Group => wgmma::gemm(&chip, product).unwrap(),
-            Family::Clusters => wgmma::gemm_in_clusters(&chip, product).unwrap(),
-            Family::Bulk => bulk::gemm(&chip, product).unwrap(),
-        };
+        let Case { epilogue, rows, features, width, .. } = *case;
+        let plan = case.plan(bench);
         let second = match case.family {
-            Family::Bulk => gemm(&chip, product),
-            Family::Clusters => without_clusters(&plan),
+            Family::Clusters { .. } => without_clusters(&plan),
             _ => plan,
         };
         // Logits gather their rows from more than there are.
@@ -140,7 +141,7 @@ impl Setup {
         let list: Vec<i32> = source.iter().map(|&row| row as i32).collect();
         let fragments = reference::fragment_order(&w, &order(plan.features), plan.width);
         let mut x_on = bench.input(&x.data);
-        let map = matches!(case.family, Family::Group | Family::Clusters)
+        let map = matches!(case.family, Family::Group { .. } | Family::Clusters { .. })
             .then(|| activation_map(x_on.at(bench), rows, width).unwrap());
         let device = DeviceSide {
             x: x_on,
@@ -186,6 +187,17 @@ impl Setup {
         let left: Vec<u32> = bench.read_raw(&self.device.tile_counters);
         assert!(left.iter().all(|&count| count == 0), "{}: counters {left:?}", self.plan.launch);
     }
+}
+
+/// Hopper's plan of the smallest tile that holds all rows, in columns of so many blocks; `shared`
+/// or whole. Where no tile can be shared it is the whole one.
+fn own(chip: &Chip, product: Product, columns: u32, shared: bool) -> GemmPlan {
+    let all = wgmma::candidates(chip, product).into_iter().map(|of| of.plan);
+    let fits = |plan: &GemmPlan| plan.launch.grid[1] == columns;
+    let mut all: Vec<_> = all.filter(fits).collect();
+    let tokens = if product.rows > 128 { "_256" } else { "_128" };
+    all.retain(|plan| plan.launch.kernel.ends_with(tokens));
+    *if shared { all.last() } else { all.first() }.expect("a plan")
 }
 
 /// The plan with the kernel that has no clusters.

@@ -6,6 +6,7 @@ mod reference;
 use trail_runtime::backend::{Allowed, Sampled, TokenMask};
 use trail_runtime::cuda::launch::{self, Launch, row_sampling};
 use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
+use trail_runtime::cuda::plan::sampling::SamplingPlan;
 use trail_runtime::cuda::{plain, plan};
 use trail_runtime::engine::SamplingParams;
 use trail_test_support::cuda::{Address, Bench, Chance, Output};
@@ -172,7 +173,7 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
         tokens.extend(case.prompt.iter().chain(&case.generated).map(|&token| token as i32));
     }
     jobs.extend([-1, 0, 0, 0]);
-    let plan = plan::sampling::sampling(rows, vocab, team);
+    let plan = plan_of(bench, rows, vocab, team);
     let (mut logits, mut row_sampling) =
         (bench.input(&logits), bench.input(plain::bytes_of(&row_samplings)));
     let (mut counts, mut weights) = (bench.output(rows * vocab * 4), bench.raw(plan.weights * 4));
@@ -213,6 +214,14 @@ fn launch(bench: &Bench, vocab: usize, stride: usize, cases: &[Case], team: usiz
     assert!(bench.read::<u32>(&band_count).iter().all(|&count| count == 0));
     assert!(bench.read::<u32>(&team_barriers).iter().all(|&word| word & 0xffff == 0));
     Answer { sampled: bench.read(&sampled), last: bench.read(&last), counts: bench.read(&counts) }
+}
+
+/// Teams of `team` blocks, or single blocks where the device does not hold all at one time.
+fn plan_of(bench: &Bench, rows: usize, vocab: usize, team: usize) -> SamplingPlan {
+    let plan = plan::sampling::sampling(rows, vocab, team);
+    let choose = &plan.launches[2];
+    let fits = || choose.grid[0] * choose.grid[1] <= bench.device.resident_blocks(choose).unwrap();
+    if choose.cooperative && !fits() { plan::sampling::sampling(rows, vocab, 1) } else { plan }
 }
 
 /// The masks of all cases, zeros where there is none.

@@ -1,4 +1,4 @@
-//! On Hopper: its machine code, products by bulk copies and wgmma, prefill attention by wgmma.
+//! On Hopper: its machine code, products and prefill attention by wgmma.
 
 use super::play::{Played, Request, Schedule, play};
 use super::{AHEAD, backend, check, cuda, models, options};
@@ -25,7 +25,7 @@ fn cuda_hopper_prefills_by_wgmma() {
     let session = trail_cuda_emulator::session();
     session.emulator().iter().for_each(|emulator| emulator.hopper());
     let model = Arc::new(models::grouped());
-    let options = CudaOptions { max_rows: ROWS, hopper_products: true, ..options() };
+    let options = CudaOptions { max_rows: ROWS, ..options() };
     let mut backend = backend(&model, &options);
     if backend.device().chip().target != Some(Target::Sm90a) {
         eprintln!("skipped: this GPU is no Hopper");
@@ -35,8 +35,13 @@ fn cuda_hopper_prefills_by_wgmma() {
     let schedule = Schedule { rows: ROWS, ..AHEAD };
     let Played { answers, .. } = play(&mut backend, &requests, schedule, &mut |_, _| ()).unwrap();
     let launched = backend.device().launched();
-    let own = ["wgmma_qkv_256", "wgmma_residual_256", "wgmma_swiglu_256", "attention_wgmma_hd64"];
-    for kernel in own.into_iter().chain(["bulk_qkv_8", "bulk_logits_8"]) {
+    for kernel in [
+        "wgmma_qkv_cluster_256",
+        "wgmma_residual_cluster_256",
+        "wgmma_swiglu_cluster_256",
+        "attention_wgmma_hd64",
+        "skinny_qkv_8",
+    ] {
         let code = launched.iter().find(|(name, _)| *name == kernel).map(|(_, code)| code.target());
         assert_eq!(code, Some(Target::Sm90a), "{kernel}: {launched:?}");
     }

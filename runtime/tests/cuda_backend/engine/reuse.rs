@@ -14,8 +14,8 @@ use trail_scheduler::{Preemption, SchedulerConfig};
 use super::subject::{CUDA, LIMIT, Subject};
 
 /// Difference of two predictions from the same prompt, in tokens, that the rounding of a device may
-/// make. Those from two prompts differ by 0.01 to 0.14.
-const TOLERANCE: f32 = 0.003;
+/// make: 0.006 on an H200. Those from two prompts differ by 0.01 to 0.14.
+const TOLERANCE: f32 = 0.009;
 
 /// Predictions by tokens generated.
 type Predictions = BTreeMap<u32, f32>;

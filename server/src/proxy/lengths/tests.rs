@@ -31,7 +31,8 @@ fn the_mean_is_expected_until_there_are_answers_to_learn_from() {
     let none = Predicted { tokens: None, rank_tokens: None, by_prompt: false };
     assert_eq!(lengths.predict(&prompt, None), none);
     for at in 0..FEWEST - 1 {
-        assert!(!lengths.learn(&prompt, none, 10 + 20 * (at % 2) as u32).trusted);
+        lengths.learn(&prompt, none, 10 + 20 * (at % 2) as u32);
+        assert!(!lengths.standing().trusted);
     }
     let mean = lengths.predict(&prompt, None).tokens.expect("a mean");
     assert!((19.0..21.0).contains(&mean), "{mean}");
@@ -50,13 +51,12 @@ fn the_mean_is_expected_until_there_are_answers_to_learn_from() {
 fn predictions_are_trusted_while_they_order_answers() {
     let (lengths, prompt) = (lengths(|_| None), features("a prompt"));
     let learn = |sign: f32, count: u32| {
-        let mut standing = lengths.standing();
         for at in 0..count {
             let tokens = Some(500.0 + sign * (at * 37 % 101) as f32);
             let predicted = Predicted { tokens, rank_tokens: tokens, by_prompt: true };
-            standing = lengths.learn(&prompt, predicted, 1 + at * 37 % 101);
+            lengths.learn(&prompt, predicted, 1 + at * 37 % 101);
         }
-        standing
+        lengths.standing()
     };
     assert!(!learn(1.0, FEWEST_JUDGED as u32 - 1).trusted, "too few");
     let standing = learn(1.0, 64);
@@ -78,4 +78,19 @@ fn ranks_differ_as_much_as_lengths_do() {
     }
     let spread = [50.0, 100.0, 150.0, 199.0, 500.0].map(|of| lengths.state().spread(of));
     assert_eq!(spread, [1.0, 1.0, 501.0, 991.0, 991.0]);
+}
+
+/// Prompts of as many different words as a feature's hash has buckets.
+#[test]
+fn what_is_kept_of_long_prompts_is_bounded() {
+    let lengths = lengths(|_| None);
+    let long = || (0..VOCAB as u32).map(|word| (word, 1.0)).collect::<Vec<_>>();
+    let mut state = lengths.state();
+    let max = KEPT_INPUTS / VOCAB;
+    for at in 0..max as u32 + 10 {
+        state.keep((long(), at));
+    }
+    assert_eq!((state.examples.len(), state.examples[0].1), (max, 10));
+    (0..KEPT).for_each(|_| state.keep((vec![(1, 1.0)], 0)));
+    assert_eq!((state.examples.len(), state.inputs), (KEPT, KEPT));
 }

@@ -329,7 +329,7 @@ fn run(state: &mut State, launch: Launch) -> Result<(), Finding> {
         seed,
         number: state.launches,
         unfinished: launch.overlaps.then_some(state.unfinished),
-        notes_writers: state.config.chip.capability.0 >= 9,
+        is_hopper: state.config.chip.capability.0 >= 9,
         releases_early: AtomicBool::new(false),
         sms: state.config.sms,
         cooperative: launch.cooperative,

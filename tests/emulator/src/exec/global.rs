@@ -63,7 +63,7 @@ impl Cx<'_> {
         {
             return Err(too_early(allocation, offset, bytes, writes));
         }
-        if writes && self.grid.notes_writers {
+        if writes && self.grid.is_hopper {
             allocation.writers.write(launch, offset, bytes);
         }
         match intent {

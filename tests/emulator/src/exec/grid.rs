@@ -25,8 +25,8 @@ pub(crate) struct Grid {
     /// The first launch that may be at work until a thread has waited for all before this one; none
     /// is, unless the launch overlaps.
     pub(crate) unfinished: Option<u64>,
-    /// The chip has launches that overlap: the writer of each word is noted.
-    pub(crate) notes_writers: bool,
+    /// The chip is Hopper or newer. It has launches that overlap: the writer of each word is noted.
+    pub(crate) is_hopper: bool,
     /// A thread let the successor begin before it had waited itself.
     pub(crate) releases_early: AtomicBool,
     pub(crate) sms: u32,

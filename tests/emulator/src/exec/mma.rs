@@ -15,8 +15,6 @@ use crate::ptx::types::Ty;
 
 const M: usize = 16;
 const N: usize = numerics::COLUMNS;
-/// Products of a step.
-const DEVICE_STEP: usize = 8;
 
 /// Element type of an instruction's operands.
 pub(super) trait Element {
@@ -161,10 +159,9 @@ fn multiply<const K: usize, E: Element, const HALF_SUMS: bool>(
         }
     }
     if numerics::is_device() {
-        for (row, sums) in a.iter().zip(&mut d) {
-            for (row, b) in row.chunks(DEVICE_STEP).zip(b.chunks(DEVICE_STEP)) {
-                numerics::add_step::<DEVICE_STEP>(row, b, sums);
-            }
+        match cx.grid.is_hopper {
+            true => add_as_devices::<K, { numerics::HOPPER_STEP }>(&a, &b, &mut d),
+            false => add_as_devices::<K, { numerics::AMPERE_STEP }>(&a, &b, &mut d),
         }
     } else {
         add_in_order(&a, &b, &mut d);
@@ -182,6 +179,19 @@ fn multiply<const K: usize, E: Element, const HALF_SUMS: bool>(
         let out: [f32; LANES] =
             std::array::from_fn(|lane| d[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
         f32::write(&mut cx.warp.registers, i.d[r], &out, FULL);
+    }
+}
+
+/// Adds `STEP` products at a time.
+fn add_as_devices<const K: usize, const STEP: usize>(
+    a: &[[f32; K]; M],
+    b: &[[f32; N]; K],
+    d: &mut [[f32; N]; M],
+) {
+    for (row, sums) in a.iter().zip(d) {
+        for (row, b) in row.chunks(STEP).zip(b.chunks(STEP)) {
+            numerics::add_step::<STEP>(row, b, sums);
+        }
     }
 }
 

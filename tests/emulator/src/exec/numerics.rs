@@ -6,8 +6,13 @@ use std::sync::OnceLock;
 
 /// Columns of a tensor core's product that are summed at a time.
 pub(crate) const COLUMNS: usize = 8;
-/// Bits below the leading one of the largest term that a sum keeps.
-const KEPT_BITS: u64 = 24;
+/// Products that a tensor core adds at a time, and bits below the leading one of the largest term
+/// that it keeps: of Hopper (an H200's sums to the bit: `tests/emulator/vectors.rs`), and before it.
+pub(crate) const HOPPER_STEP: usize = 16;
+pub(crate) const AMPERE_STEP: usize = 8;
+const fn kept_bits(step: usize) -> i64 {
+    if step == HOPPER_STEP { 25 } else { 24 }
+}
 /// Mantissa bits of f64 beyond those of f32.
 const EXTRA_MANTISSA: u64 = (1 << 29) - 1;
 
@@ -25,10 +30,10 @@ pub(crate) fn is_device() -> bool {
     })
 }
 
-/// Adds one step of products to `sums`: all terms are aligned to the largest exponent and cut
-/// behind [`KEPT_BITS`] bits, added exactly, and the sum is cut to f32. Models of tensor cores do so
-/// (Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv 2512.07004); the lengths
-/// of a step, 8 and 16, and the number of bits were not compared with a device.
+/// Adds one step of products to `sums`: all terms are aligned to the largest exponent, of a product
+/// the sum of its factors', and cut behind [`kept_bits`] bits, added exactly, and the sum is cut to
+/// f32 (Khattak and Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv 2512.07004). Ampere's
+/// step was not compared with a device.
 #[inline(always)]
 pub(crate) fn add_step<const STEP: usize>(
     a: &[f32],
@@ -40,18 +45,20 @@ pub(crate) fn add_step<const STEP: usize>(
     for ((products, &a), b) in products.iter_mut().zip(a).zip(b) {
         for n in 0..COLUMNS {
             products[n] = a * b[n];
-            exponents[n] = exponents[n].max(exponent(products[n]));
+            if products[n] != 0.0 {
+                exponents[n] = exponents[n].max(exponent(a) + exponent(b[n]) - BIAS);
+            }
         }
     }
-    if exponents.contains(&0xff) {
-        // Infinite, or no number: the order does not matter.
+    if products.iter().chain([&*sums]).flatten().any(|term| !term.is_finite()) {
+        // The order does not matter.
         for products in &products {
             (0..COLUMNS).for_each(|n| sums[n] += products[n]);
         }
         return;
     }
-    let scales =
-        exponents.map(|exponent| f64::from_bits((1023 + 127 + KEPT_BITS - exponent) << 52));
+    let scale = |exponent| 1023 + BIAS + kept_bits(STEP) - exponent;
+    let scales = exponents.map(|exponent| f64::from_bits((scale(exponent) as u64) << 52));
     let mut totals = [0f64; COLUMNS];
     for terms in products.iter().chain([&*sums]) {
         for n in 0..COLUMNS {
@@ -66,9 +73,11 @@ pub(crate) fn add_step<const STEP: usize>(
 
 /// Biased exponent; 1 for numbers below the normal ones.
 #[inline(always)]
-fn exponent(value: f32) -> u64 {
-    u64::from(value.to_bits() >> 23 & 0xff).max(1)
+fn exponent(value: f32) -> i64 {
+    i64::from(value.to_bits() >> 23 & 0xff).max(1)
 }
+
+const BIAS: i64 = 127;
 
 /// An approximation's result for `input`: `nearest`, or as far from the `exact` value as the manual
 /// allows, which is `bound` units of the last place, of `floor` where the value is smaller. The
@@ -87,8 +96,9 @@ pub(crate) fn approximation(
     let exact = exact(f64::from(input));
     let unit = exact.abs().max(floor).log2().floor().exp2() * f64::from(f32::EPSILON);
     let share = f64::from(input.to_bits().wrapping_mul(0x9E37_79B9)) / f64::from(u32::MAX);
-    // Half a unit is lost by rounding to f32, and a little by the unit at a power of two.
-    (exact + (2.0 * share - 1.0) * (bound - 0.55) * unit) as f32
+    // Half a unit is lost by rounding to f32, and more across a power of two.
+    let far = (exact + (2.0 * share - 1.0) * (bound - 0.55) * unit) as f32;
+    if (f64::from(far) - exact).abs() <= bound * unit { far } else { nearest }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const LEAST_UNITS: usize = 4;
 const MAX_WAVES: usize = 3;
 /// Cost of a wave of blocks, in tokens that it could have multiplied: start and end of a block,
 /// some 4 us at the 75 ns a token that a place of an A100 takes with heads 128 wide. Its parts cost
-/// the merge as much again. A forecast, as no GPU has run it.
+/// the merge as much again. A forecast, not tuned on a device.
 const WAVE_TOKENS: usize = 64;
 
 /// How the contexts of a launch's tiles are cut.

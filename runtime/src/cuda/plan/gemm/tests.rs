@@ -120,7 +120,7 @@ fn no_block_of_a_line_is_without_a_unit() {
                         check_line(&gemm(&Chip { multiprocessors, ..chip }, product));
                     }
                     let hopper = Chip { multiprocessors, ..Chip::H200 };
-                    wgmma::gemm(&hopper, product).iter().for_each(check_line);
+                    wgmma::candidates(&hopper, product).iter().for_each(|of| check_line(&of.plan));
                 }
             }
         }
@@ -205,4 +205,19 @@ fn few_tokens_take_the_small_tile() {
     }
     let tiny = Product { epilogue: Epilogue::Qkv, rows: 70, features: 128, width: 64 };
     assert!(gemm(&Chip::A100, tiny).launch.kernel.ends_with("_128"));
+}
+
+/// As many as the grid's shares, so that none has a neighbour more than another.
+#[test]
+fn no_multiprocessor_holds_more_blocks_of_few_rows_than_the_grid_counts_on() {
+    for chip in [Chip::A100, Chip::H200] {
+        for (epilogue, features, width) in LLAMA_8B {
+            for instance in &SKINNY {
+                let product = Product { epilogue, rows: instance.tokens, features, width };
+                let launch = gemm(&chip, product).launch;
+                assert_eq!(launch.kernel, instance.kernels[epilogue as usize]);
+                assert_eq!(launch.resident(&chip), instance.blocks, "{launch}");
+            }
+        }
+    }
 }

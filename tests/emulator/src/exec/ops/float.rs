@@ -113,7 +113,7 @@ fn single(opcode: &mut Opcode) -> Option<OperandShape> {
                 .is_nan()
                 || b.is_nan()
             {
-                f32::NAN
+                canonical(f32::NAN)
             } else {
                 least(a, b)
             }),
@@ -121,7 +121,7 @@ fn single(opcode: &mut Opcode) -> Option<OperandShape> {
                 .is_nan()
                 || b.is_nan()
             {
-                f32::NAN
+                canonical(f32::NAN)
             } else {
                 max(a, b)
             }),
@@ -167,10 +167,16 @@ fn fused_mode(a: f32, b: f32, c: f32, mode: Mode) -> f32 {
 }
 
 /// The lesser; the other when one is NaN; -0 is less than +0.
+/// `value`, of NaN the one that devices give.
+#[inline(always)]
+fn canonical(value: f32) -> f32 {
+    if value.is_nan() { f32::from_bits(0x7fff_ffff) } else { value }
+}
+
 #[inline(always)]
 fn least(a: f32, b: f32) -> f32 {
     if a < b || b.is_nan() {
-        a
+        canonical(a)
     } else if a == b {
         f32::from_bits(a.to_bits() | b.to_bits())
     } else {
@@ -187,7 +193,7 @@ fn least_double(a: f64, b: f64) -> f64 {
 #[inline(always)]
 fn max(a: f32, b: f32) -> f32 {
     if a > b || b.is_nan() {
-        a
+        canonical(a)
     } else if a == b {
         f32::from_bits(a.to_bits() & b.to_bits())
     } else {
