@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use trail_scheduler::limits::MAX_REQUESTS;
+use trail_scheduler::policies::Needs;
 use trail_scheduler::{NewRequest, Progress};
 
 use crate::error;
@@ -35,8 +36,12 @@ impl Ranks {
             let why = format!("max_requests is {max_requests}: give 1 to {MAX_REQUESTS}");
             return Err(error::request(why));
         }
-        let policy = ranked(policy, options, None)?;
-        let ranks = trail_scheduler::Ranks::new(max_requests, policy.build());
+        let kind = ranked(policy, options, None)?;
+        if kind.needs() == Needs::TrueLengths {
+            let why = format!("'{policy}' ranks by true lengths, which no request has here");
+            return Err(error::request(why));
+        }
+        let ranks = trail_scheduler::Ranks::new(max_requests, kind);
         Ok(Ranks { ranks: Mutex::new(ranks) })
     }
 
@@ -65,8 +70,7 @@ impl Ranks {
     /// Begins a step at `now` seconds: all requests, best rank first. `batch` has of each request
     /// in the engine's its number, the tokens whose KV is computed, and the output tokens.
     fn order(&self, now: f64, batch: Vec<(u64, u32, u32)>) -> PyResult<Vec<u64>> {
-        let progress =
-            |(request, computed, generated)| Progress { request, computed, generated };
+        let progress = |(request, computed, generated)| Progress { request, computed, generated };
         let batch: Vec<Progress> = batch.into_iter().map(progress).collect();
         self.lock().order(now, &batch).map_err(error::request)
     }

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         priority: int
         status: Status
 
+        def is_finished(self) -> bool: ...
+
     class RequestQueue(Protocol):
         def add_request(self, request: Request) -> None: ...
         def remove_requests(self, requests: Iterable[Request]) -> None: ...
@@ -48,10 +50,10 @@ if TYPE_CHECKING:
         waiting: RequestQueue
         running: list[Request]
         finished_req_ids: set[str]
-        max_num_active_reqs: int
-        num_waiting_for_streaming_input: int
+        max_num_running_reqs: int
         prev_step_scheduled_req_ids: set[str]
         connector: object | None
+        pause_state: Status
 
         def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None: ...
         def add_request(self, request: Request) -> None: ...
@@ -71,6 +73,9 @@ logger = logging.getLogger(__name__)
 
 # Requests that are ranked; those beyond wait behind them.
 _MAX_REQUESTS = 1 << 16
+
+# Priorities that are told apart: from its negative to it, lower first, as in vLLM.
+_PRIORITIES = 127
 
 # Answers that a learned mean is over, and the fewest that make one.
 _MEMORY = 256
@@ -149,7 +154,15 @@ class Ranked(Base):
         self._ranks = Ranks(policy, max_requests=_MAX_REQUESTS, **options)
         # By request_id: the number of `_ranks`, and the request.
         self._ranked: dict[str, tuple[int, Request]] = {}
-        logger.info("requests are ranked by %s; lengths by %s", policy, predictor or "the caller")
+        # Older versions cannot preempt between two steps: the worker and tokens in flight would
+        # not be aware of it.
+        self._can_preempt = hasattr(self, "reset_preempted_req_ids")
+        logger.info(
+            "requests are ranked by %s%s; lengths by %s",
+            policy,
+            "" if self._can_preempt else ", without preemption in this version of vLLM",
+            predictor or "the caller",
+        )
 
     def add_request(self, request: Request) -> None:
         # Otherwise it is further input of a streaming session.
@@ -157,6 +170,7 @@ class Ranked(Base):
         super().add_request(request)
         if not is_new:
             return
+        # A request of this name may have ended since the last step.
         self._finish(request.request_id)
         try:
             number = self._ranks.submit(
@@ -164,7 +178,7 @@ class Ranked(Base):
                 max(request.max_tokens, 1),
                 arrival=time.monotonic(),
                 predicted_length=self._lengths.expect(request),
-                priority=request.priority,
+                priority=min(max(request.priority, -_PRIORITIES), _PRIORITIES),
             )
         except RequestError as why:
             logger.warning("request %s is not ranked: %s", request.request_id, why)
@@ -204,12 +218,14 @@ class Ranked(Base):
     def _victims(self, waiting: list[Request], place: Any) -> list[Request]:
         """The running requests that give way, worst rank last: to waiting ones that rank before
         them, where all places of the batch are taken. None with a KV connector, which may hold a
-        request's blocks.
+        request's blocks, and none in a pause, which admits no other.
         """
+        if not self._can_preempt or self.connector or self.pause_state.name != "UNPAUSED":
+            return []
         places = self._places()
         # Others wait for a grammar, or for KV from elsewhere.
         ready = [of for of in waiting if of.status.name in ("WAITING", "PREEMPTED")]
-        if self.connector is not None or not ready or len(self.running) < places:
+        if not ready or len(self.running) < places:
             return []
         first = sorted([*self.running, *ready], key=place)[:places]
         chosen = {of.request_id for of in first}
@@ -217,12 +233,14 @@ class Ranked(Base):
 
     def _places(self) -> int:
         """Most requests in the batch. A paused streaming session keeps its place."""
-        return self.max_num_active_reqs - self.num_waiting_for_streaming_input
+        places: int = getattr(self, "max_num_active_reqs", self.max_num_running_reqs)
+        sessions: int = getattr(self, "num_waiting_for_streaming_input", 0)
+        return places - sessions
 
     def _finish(self, request_id: str) -> None:
-        number, request = self._ranked.pop(request_id, (None, None))
-        if number is None or request is None:
+        if request_id not in self._ranked or not self._ranked[request_id][1].is_finished():
             return
+        number, request = self._ranked.pop(request_id)
         if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
             self._lengths.learn(request)
         self._ranks.finish(number, request.num_output_tokens)

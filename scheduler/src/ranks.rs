@@ -1,8 +1,9 @@
 //! The order alone, for an engine that has batches and memory of its own.
 
-use crate::checked::{Misuse, RequestNumber};
+use crate::checked::{Misuse, RequestNumber, check_finite, check_request};
 use crate::key::Ranked;
 use crate::plan::PlanRow;
+use crate::policies::{Needs, PolicyKind};
 use crate::policy::{Policy, rank};
 use crate::refusal::Refusal;
 use crate::request::{NewRequest, Phase, RequestIdx};
@@ -23,10 +24,9 @@ pub struct Progress {
 /// out the blocks; here the engine does both, and says at every step what became of its batch.
 ///
 /// ```
-/// use trail_scheduler::policies::Sjf;
 /// use trail_scheduler::{NewRequest, Progress, Ranks};
 ///
-/// let mut ranks = Ranks::new(16, Box::new(Sjf::default().policy()));
+/// let mut ranks = Ranks::new(16, "sjf".parse().expect("a policy"));
 /// let request = |expected| NewRequest {
 ///     prompt_tokens: 5,
 ///     max_tokens: 100,
@@ -43,6 +43,8 @@ pub struct Progress {
 /// ```
 pub struct Ranks {
     policy: Box<dyn Policy>,
+    /// Requirement of the policy.
+    needs: Needs,
     requests: Requests,
     max_requests: u32,
     /// The live requests; in the last order, then by arrival.
@@ -53,10 +55,13 @@ pub struct Ranks {
 
 impl Ranks {
     /// Ranks at most `max_requests` requests by `policy`.
-    pub fn new(max_requests: u32, mut policy: Box<dyn Policy>) -> Ranks {
+    pub fn new(max_requests: u32, policy: PolicyKind) -> Ranks {
+        let needs = policy.needs();
+        let mut policy = policy.build();
         policy.reserve(max_requests);
         let live = Vec::with_capacity(max_requests as usize);
-        Ranks { policy, requests: Requests::new(max_requests), max_requests, live, step: 0 }
+        let requests = Requests::new(max_requests);
+        Ranks { policy, needs, requests, max_requests, live, step: 0 }
     }
 
     fn number(&self, idx: RequestIdx) -> RequestNumber {
@@ -74,14 +79,15 @@ impl Ranks {
     }
 
     /// Takes a request into the order.
-    pub fn submit(&mut self, request: &NewRequest) -> Result<RequestNumber, Refusal> {
+    pub fn submit(&mut self, request: &NewRequest) -> Result<RequestNumber, Misuse> {
+        check_request(request, self.needs)?;
         match request {
-            NewRequest { prompt_tokens: 0, .. } => return Err(Refusal::EmptyPrompt),
-            NewRequest { max_tokens: 0, .. } => return Err(Refusal::ZeroMaxTokens),
+            NewRequest { prompt_tokens: 0, .. } => return Err(Refusal::EmptyPrompt.into()),
+            NewRequest { max_tokens: 0, .. } => return Err(Refusal::ZeroMaxTokens.into()),
             _ => {}
         }
-        let max_requests = self.max_requests;
-        let idx = self.requests.take(request).ok_or(Refusal::Full { max_requests })?;
+        let full = Refusal::Full { max_requests: self.max_requests };
+        let idx = self.requests.take(request).ok_or(full)?;
         self.policy.on_submitted(&self.requests[idx]);
         self.live.push(Ranked { key: rank(&*self.policy, &self.requests[idx], true), idx });
         Ok(self.number(idx))
@@ -89,11 +95,8 @@ impl Ranks {
 
     /// Begins a step at `now_s` seconds: all live requests, best rank first. `batch` is the
     /// engine's, after its last step; requests that were in it and are not have lost their KV.
-    pub fn order(
-        &mut self,
-        now_s: f64,
-        batch: &[Progress],
-    ) -> Result<Vec<RequestNumber>, Misuse> {
+    pub fn order(&mut self, now_s: f64, batch: &[Progress]) -> Result<Vec<RequestNumber>, Misuse> {
+        check_finite("now", now_s)?;
         let find = |of: &Progress| self.find(of.request);
         let indices: Vec<RequestIdx> = batch.iter().map(find).collect::<Result<_, _>>()?;
         for (&idx, of) in indices.iter().zip(batch) {

@@ -4,8 +4,7 @@ use crate::rng::Rng;
 use crate::{Scheduler, SchedulerConfig};
 
 fn ranks(policy: &str) -> Ranks {
-    let policy: PolicyKind = policy.parse().expect("a policy");
-    Ranks::new(8, policy.build())
+    Ranks::new(8, policy.parse().expect("a policy"))
 }
 
 fn request(expected: f32) -> NewRequest {
@@ -25,21 +24,21 @@ fn progress(request: RequestNumber, generated: u32) -> Progress {
 /// it: with memory for all, and a policy for which a preempted request's KV makes no difference.
 #[test]
 fn the_order_begins_with_the_batch_that_a_scheduler_plans() {
-    let paper = || Box::new(Trail::PAPER.policy()) as Box<dyn Policy>;
-    let other = Ranking { prefill_weight: 0.0, min_run_tokens: 5, ..Ranking::DEFAULT };
-    let bounded = || Box::new(Trail { ranking: other, ..Trail::PAPER }.policy()) as Box<_>;
-    let sjf = || PolicyKind::Sjf(Default::default()).build();
-    for (name, policy) in [("paper", &paper as &dyn Fn() -> _), ("bounded", &bounded), ("sjf", &sjf)]
-    {
-        let [steps, preemptions] = follow(policy(), policy());
+    let ranking = Ranking { prefill_weight: 0.0, min_run_tokens: 5, ..Ranking::DEFAULT };
+    for (name, policy) in [
+        ("paper", PolicyKind::Trail(Trail::PAPER)),
+        ("bounded", PolicyKind::Trail(Trail { ranking, ..Trail::PAPER })),
+        ("sjf", PolicyKind::Sjf(Default::default())),
+    ] {
+        let [steps, preemptions] = follow(policy);
         assert!(steps > 500, "{name}: {steps} steps");
         assert!(preemptions > 10 || name == "sjf", "{name}: {preemptions} preemptions");
     }
 }
 
-/// Runs a scheduler by one policy, and compares its batches with the order by the other. Returns
-/// the numbers of steps and of preemptions.
-fn follow(planned: Box<dyn Policy>, ranked: Box<dyn Policy>) -> [u64; 2] {
+/// Runs a scheduler, and compares its batches with the order by the same policy. Returns the numbers
+/// of steps and of preemptions.
+fn follow(policy: PolicyKind) -> [u64; 2] {
     let config = SchedulerConfig {
         max_running: 4,
         num_blocks: 1 << 14,
@@ -47,8 +46,8 @@ fn follow(planned: Box<dyn Policy>, ranked: Box<dyn Policy>) -> [u64; 2] {
         watermark: 0.0,
         ..SchedulerConfig::default()
     };
-    let mut scheduler = Scheduler::new(config, planned).expect("sound sizes");
-    let mut ranks = Ranks::new(config.max_requests, ranked);
+    let mut scheduler = Scheduler::new(config, policy.build()).expect("sound sizes");
+    let mut ranks = Ranks::new(config.max_requests, policy);
     let (mut rng, mut numbers) = (Rng::new(3), vec![0; config.max_requests as usize]);
     let (mut step, mut preemptions) = (0u64, 0);
     let mut batch: Vec<Progress> = Vec::new();
@@ -134,11 +133,14 @@ fn priorities_precede_and_what_cannot_be_ranked_is_refused() {
     let first = ranks.submit(&request(90.0)).expect("room");
     assert_eq!(ranks.order(0.0, &[]), Ok(vec![first, last]));
     let empty = NewRequest { prompt_tokens: 0, ..request(1.0) };
-    assert_eq!(ranks.submit(&empty), Err(Refusal::EmptyPrompt));
+    assert_eq!(ranks.submit(&empty), Err(Refusal::EmptyPrompt.into()));
     let none = NewRequest { max_tokens: 0, ..request(1.0) };
-    assert_eq!(ranks.submit(&none), Err(Refusal::ZeroMaxTokens));
+    assert_eq!(ranks.submit(&none), Err(Refusal::ZeroMaxTokens.into()));
+    assert_eq!(ranks.submit(&request(f32::NAN)), Err(Misuse::NotFinite("predicted_length")));
+    assert_eq!(ranks.order(f64::NAN, &[]), Err(Misuse::NotFinite("now")));
     for _ in 2..8 {
         ranks.submit(&request(2.0)).expect("room");
     }
-    assert_eq!(ranks.submit(&request(2.0)), Err(Refusal::Full { max_requests: 8 }));
+    assert_eq!(ranks.submit(&request(2.0)), Err(Refusal::Full { max_requests: 8 }.into()));
+    assert_eq!(self::ranks("oracle").submit(&request(2.0)), Err(Misuse::NoTrueLength));
 }
