@@ -176,8 +176,8 @@ def test_nobody_gives_way(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_memory_is_short_the_worst_rank_gives_way() -> None:
-    # Both fit until the 13th token of each.
-    engine = scheduler(2, kv_tokens=40)
+    # Both fit until the 13th token of each; the long one came first.
+    engine = scheduler(2, TRAIL, kv_tokens=40)
     long, short = request("long", 25, hint=200), request("short", 24, hint=24)
     engine.add_request(long)
     step(engine)

@@ -132,7 +132,7 @@ def _hint(request: Request) -> float | None:
 
 def _options(config: Any) -> dict[str, Any]:
     """`trail` of `--additional-config`, which may be an object without keys."""
-    options = config.get("trail", {}) if hasattr(config, "get") else {}
+    options: Any = config.get("trail", {}) if hasattr(config, "get") else {}
     if not hasattr(options, "items"):
         raise ValueError(f'"trail" of --additional-config is {options!r}: give an object')
     return dict(options)
