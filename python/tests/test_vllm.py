@@ -171,8 +171,22 @@ def test_nobody_gives_way(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why == "no grammar":
         short.status = RequestStatus.WAITING_FOR_GRAMMAR
     engine.add_request(short)
+    engine.add_request(request("shorter", 4, hint=4))
+    engine.requests["shorter"].status = short.status
     assert "long" in step(engine)
     assert engine.requests["long"].num_preemptions == 0
+
+
+def test_a_request_that_is_skipped_in_the_queue_preempts_once() -> None:
+    engine = scheduler(trail=TRAIL)
+    engine.add_request(request("long", 100, hint=100))
+    step(engine)
+    engine.add_request(request("short", 5, hint=5, is_blocked=True))
+    for _ in range(9):
+        assert step(engine) == ["long"]
+    assert engine.requests["long"].num_preemptions == 1
+    engine.requests["short"].is_blocked = False
+    assert run(engine) == ["long", "short"]
 
 
 def test_where_memory_is_short_the_worst_rank_gives_way() -> None:

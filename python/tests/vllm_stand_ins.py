@@ -39,6 +39,8 @@ class Request:
     priority: int = 0
     prompt_token_ids: list[int] | None = field(default_factory=lambda: [5] * 8)
     sampling_params: Any = None
+    # Skipped in the queue, as where its LoRA adapter has no place.
+    is_blocked: bool = False
     status: RequestStatus = RequestStatus.WAITING
     num_computed_tokens: int = 0
     num_output_tokens: int = 0
@@ -82,6 +84,7 @@ class Scheduler:
         self.kv_tokens = kv_tokens
         self.requests: dict[str, Request] = {}
         self.waiting = FCFSRequestQueue()
+        self.deferred_waiting: set[Request] = set()
         self.running: list[Request] = []
         self.finished_req_ids: set[str] = set()
         self.prev_step_scheduled_req_ids: set[str] = set()
@@ -130,11 +133,13 @@ class Scheduler:
             if len(self.running) >= places:
                 break
             is_ready = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-            if not is_ready or request.num_stale_output_tokens:
+            if not is_ready or request.is_blocked or request.num_stale_output_tokens:
+                self.deferred_waiting.add(request)
                 continue
             if not self._fits(request.num_tokens):
                 break
             self.waiting.remove(request)
+            self.deferred_waiting.discard(request)
             self.running.append(request)
             if request.status == RequestStatus.PREEMPTED:
                 # Otherwise the worker takes it for one that is still in its batch.
@@ -184,6 +189,7 @@ class Scheduler:
             self.running = [of for of in self.running if of is not request]
         else:
             self.waiting.remove_requests([request])
+            self.deferred_waiting.discard(request)
         request.status = status
         self.finished_req_ids.add(request_id)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trail_rt._native import LengthPredictor, Ranks, RequestError
@@ -202,7 +202,7 @@ class Ranked(Base):
 
         # Where blocks are short, vLLM preempts the last one.
         self.running.sort(key=place)
-        waiting = sorted(self.waiting, key=place)
+        waiting = list(self.waiting)
         for request in self._victims(waiting, place):
             self.running.remove(request)
             self.prev_step_scheduled_req_ids.discard(request.request_id)
@@ -223,8 +223,13 @@ class Ranked(Base):
         if not self._can_preempt or self.connector or self.pause_state.name != "UNPAUSED":
             return []
         places = self._places()
-        # Others wait for a grammar, or for KV from elsewhere.
-        ready = [of for of in waiting if of.status.name in ("WAITING", "PREEMPTED")]
+        # Others wait for a grammar, for KV from elsewhere, or for a place of their LoRA adapter.
+        skipped: Collection[Request] = getattr(self, "deferred_waiting", ())
+        ready = [
+            of
+            for of in waiting
+            if of.status.name in ("WAITING", "PREEMPTED") and of not in skipped
+        ]
         if not ready or len(self.running) < places:
             return []
         first = sorted([*self.running, *ready], key=place)[:places]
