@@ -69,7 +69,8 @@ else:
 
     Base = object
 
-logger = logging.getLogger(__name__)
+# Below vLLM's own logger, whose handler writes it out.
+logger = logging.getLogger("vllm.trail_rt")
 
 # Requests that are ranked; those beyond wait behind them.
 _MAX_REQUESTS = 1 << 16
