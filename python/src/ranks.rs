@@ -1,4 +1,4 @@
-//! The order alone, for engines that have batches and memory of their own.
+//! The order alone, for engines with their own batches and memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use trail_scheduler::{NewRequest, Progress};
 use crate::error;
 use crate::scheduler::ranked;
 
-/// Ranks the requests of an engine that has batches and memory of its own.
+/// Ranks the requests of an engine with its own batches and memory.
 #[pyclass(frozen, module = "trail_rt._native")]
 pub(crate) struct Ranks {
     ranks: Mutex<trail_scheduler::Ranks>,

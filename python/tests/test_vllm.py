@@ -30,7 +30,7 @@ def scheduler(max_num_seqs: int = 1, trail: object = None, **options: Any) -> An
 
 
 def request(name: str, answer_tokens: int, hint: object = None, **fields: Any) -> Any:
-    """A request whose answer has so many tokens, of which `hint` is the caller's estimate."""
+    """A request whose answer has so many tokens, and the estimate `hint`."""
     extra = None if hint is None else {"predicted_length": hint}
     return Request(name, answer_tokens, sampling_params=SimpleNamespace(extra_args=extra), **fields)
 
@@ -153,7 +153,7 @@ def test_many_requests_run_ahead_with_preemptions_and_little_memory() -> None:
 
 
 @pytest.mark.parametrize("why", ["a connector", "a pause", "an older vLLM", "a free place", "no grammar"])
-def test_nobody_gives_way(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_gives_way(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     init = vllm.Scheduler.__init__
 
     def older(self: vllm.Scheduler, *args: Any) -> None:

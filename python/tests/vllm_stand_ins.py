@@ -1,7 +1,7 @@
 """Small stand-ins of vLLM's scheduler, queue and requests, as vLLM is too large for these tests.
 
 They have the names that `trail_rt.vllm` uses, and do what vLLM 0.32 does, in its order: requests in
-the batch first, one token each, of which the last gives way if the KV cache is full; then the
+the batch first, one token each, whose last gives way if the KV cache is full; then the
 queue's, from its head.
 """
 

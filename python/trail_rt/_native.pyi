@@ -216,7 +216,7 @@ class Scheduler:
     def __len__(self) -> int: ...
 
 class Ranks:
-    """Ranks the requests of an engine that has batches and memory of its own.
+    """Ranks the requests of an engine with its own batches and memory.
 
     `submit` what arrived, ask for the `order` at each step, and fill the batch from its head: a
     request in the batch that ranks behind it may give way. `finish` what ended.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         def __iter__(self) -> Iterator[Request]: ...
 
     class Scheduler:
-        """What is used of vLLM's class of this name."""
+        """The part of vLLM's class of this name that is used."""
 
         requests: dict[str, Request]
         waiting: RequestQueue

@@ -1,4 +1,4 @@
-//! The order alone, for an engine that has batches and memory of its own.
+//! The order alone, for an engine with its own batches and memory.
 
 use crate::checked::{Misuse, RequestNumber, check_finite, check_request};
 use crate::key::Ranked;
@@ -112,7 +112,7 @@ impl Ranks {
         }
         self.policy.on_step(self.step, now_s);
         self.step += 1;
-        // All keys are computed anew.
+        // All keys are computed again.
         while self.policy.next_changed().is_some() {}
         for ranked in &mut self.live {
             ranked.key = rank(&*self.policy, &self.requests[ranked.idx], true);
@@ -129,7 +129,7 @@ impl Ranks {
         }
         let request = &mut self.requests[idx];
         let sampled = generated.saturating_sub(request.generated);
-        // Of an engine whose next step is under way the last token's KV is computed, too.
+        // Of an engine whose next step is in flight the last token's KV is computed, too.
         let computed = computed.min((request.tokens() + sampled).saturating_sub(1));
         let len = computed.saturating_sub(request.computed);
         if len == 0 && sampled == 0 {

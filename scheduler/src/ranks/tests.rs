@@ -36,7 +36,7 @@ fn the_order_begins_with_the_batch_that_a_scheduler_plans() {
     }
 }
 
-/// Runs a scheduler, and compares its batches with the order by the same policy. Returns the numbers
+/// Runs a scheduler, and compares its batches with the order by its policy. Returns the numbers
 /// of steps and of preemptions.
 fn follow(policy: PolicyKind) -> [u64; 2] {
     let config = SchedulerConfig {
@@ -110,7 +110,7 @@ fn a_request_past_its_window_keeps_its_place_and_a_younger_one_does_not() {
 fn an_engine_may_run_ahead_accept_drafts_and_finish_at_any_time() {
     let mut ranks = ranks("trail");
     let one = ranks.submit(&request(50.0)).expect("room");
-    // The next step is under way: its token's KV is counted, the token is not known.
+    // The next step is in flight: its token's KV is counted, the token is not known.
     let ahead = Progress { request: one, computed: 9, generated: 0 };
     ranks.order(0.0, &[ahead]).expect("live");
     assert_eq!(ranks.requests[RequestIdx(0)].uncomputed(), 1);
