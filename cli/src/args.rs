@@ -181,8 +181,7 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
-    /// GPU: all layers of a decode step of up to 4 requests in one launch, which was no faster on an
-    /// H200
+    /// GPU: all layers of a decode step of up to 4 requests in one launch; no faster on an H200
     #[arg(long, global = true)]
     megakernel: bool,
     /// GPU: device of the probe, cpu or gpu; both run beside the upper layers

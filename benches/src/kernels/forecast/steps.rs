@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
-use trail_runtime::cuda::plan::hopper;
+use trail_runtime::cuda::plan::hopper::wgmma::{Candidate, candidates};
 use trail_runtime::model::ModelConfig;
 
 use super::super::attention;
@@ -63,7 +63,11 @@ pub(super) fn step(
         // A prompt has logits for its last row alone, which cost next to nothing.
         let Some(portable) = portable.map(|planned| planned.plan) else { continue };
         let product = portable.product;
-        let plan = hopper::gemm(chip, product).filter(|_| own).unwrap_or(portable);
+        // Earlier machine code has no clusters.
+        let is_known = |of: &Candidate| forecaster.report(of.plan.launch.kernel).is_some();
+        let candidates = if own { candidates(chip, product) } else { Vec::new() };
+        let best = candidates.into_iter().filter(is_known).min_by_key(|of| of.clocks);
+        let plan = best.map_or(portable, |of| of.plan);
         let times = if op == "lm_head" { 1.0 } else { layers };
         step.add(forecaster, &plan.launch, rows, times)?;
     }

@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 
 /// Columns of a tensor core's product that are summed at a time.
 pub(crate) const COLUMNS: usize = 8;
-/// Products that a tensor core adds at a time, and bits below the leading one of the largest term
-/// that it keeps: of Hopper (an H200's sums to the bit: `tests/emulator/vectors.rs`), and before it.
+/// Products that a tensor core adds at a time: of Hopper (an H200's sums to the bit:
+/// `tests/emulator/vectors.rs`), and before it.
 pub(crate) const HOPPER_STEP: usize = 16;
 pub(crate) const AMPERE_STEP: usize = 8;
+/// Bits below the leading one of the largest term that such a sum keeps.
 const fn kept_bits(step: usize) -> i64 {
     if step == HOPPER_STEP { 25 } else { 24 }
 }

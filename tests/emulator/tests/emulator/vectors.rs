@@ -294,7 +294,7 @@ fn of_devices_are_what_the_emulator_leads_one_to_expect() {
     }
 }
 
-/// An H200's sums of products to the bit. In a process of its own, as the settings are read once.
+/// An H200's sums of products to the bit. In a separate process, as the settings are read once.
 #[test]
 fn of_hoppers_tensor_cores_are_those_of_device_numerics() {
     let file = std::env::temp_dir().join(format!("trail-vectors-{}.txt", std::process::id()));

@@ -79,8 +79,8 @@ impl Instance {
             + 16
     }
 
-    /// Estimated clocks of a unit: products, or operands from L2, of which a cluster reads the
-    /// activations once.
+    /// Estimated clocks of a unit: products, or operands from L2. A cluster reads its activations
+    /// once.
     fn unit_clocks(&self) -> usize {
         let operands = (FEATURES + self.tokens / self.cluster) * UNIT_DEPTH * 2 / L2_BYTES;
         operands.max(FEATURES * self.tokens * UNIT_DEPTH / MULTIPLY_ADDS)
@@ -129,8 +129,8 @@ pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
         .collect()
 }
 
-/// The plan by `instance`, with the tiles of the last wave whole or `shared`; `None` where there
-/// are too few units of them to share.
+/// The plan by `instance`, with the tiles of the last wave whole or `shared`; `None` where these
+/// have too few units to share.
 fn candidate(
     chip: &Chip,
     product: Product,
@@ -231,6 +231,7 @@ mod tests {
         // No block has less than two units.
         assert_eq!(of(128, 128, 512)[1].plan.launch.grid[0], 2);
         assert_eq!(of(128, 128, 256).len(), 1);
+        assert_eq!(of(128, 134 * FEATURES, 256).len(), 1);
     }
 
     /// Two columns, each with half of the tiles and of the multiprocessors, cut as the other.
