@@ -5,9 +5,11 @@ mod arrays;
 mod engine;
 mod error;
 mod forecasts;
+mod length_predictor;
 mod params;
 mod probe;
 mod process_model;
+mod ranks;
 mod scheduler;
 mod simulator;
 mod stream;
@@ -24,7 +26,11 @@ mod _native {
     #[pymodule_export]
     use crate::error::{EngineError, ModelError, RequestError, TrailError};
     #[pymodule_export]
+    use crate::length_predictor::LengthPredictor;
+    #[pymodule_export]
     use crate::probe::Probe;
+    #[pymodule_export]
+    use crate::ranks::Ranks;
     #[pymodule_export]
     use crate::scheduler::{Plan, Row, Scheduler};
     #[pymodule_export]

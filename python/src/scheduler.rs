@@ -40,7 +40,7 @@ pub(crate) fn settings(
 }
 
 /// A policy with the options of a rank, which it must have. Other options are those of `sizes`.
-fn ranked(
+pub(crate) fn ranked(
     policy: &str,
     options: Options<'_, '_>,
     mut sizes: Option<&mut SchedulerConfig>,

@@ -215,6 +215,49 @@ class Scheduler:
         """KV blocks that requests hold."""
     def __len__(self) -> int: ...
 
+class Ranks:
+    """Ranks the requests of an engine with its own batches and memory.
+
+    `submit` what arrived, ask for the `order` at each step, and fill the batch from its head: a
+    request in the batch that ranks behind it may give way. `finish` what ended.
+    """
+
+    def __init__(
+        self,
+        policy: str = "trail",
+        *,
+        max_requests: int = 4096,
+        **options: Unpack[RankingOptions],
+    ) -> None: ...
+    def submit(
+        self,
+        prompt_tokens: int,
+        max_tokens: int,
+        *,
+        arrival: float = 0.0,
+        predicted_length: float | None = None,
+        priority: int = 0,
+    ) -> int:
+        """Takes a request into the order; returns its number, which no other one has."""
+    def order(self, now: float, batch: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Begins a step at `now` seconds: the numbers of all requests, best rank first.
+
+        `batch` has of each request in the engine's its number, the tokens whose KV is computed, and
+        the output tokens so far. Requests that were in it and are not have lost their KV.
+        """
+    def finish(self, request: int, generated: int) -> bool:
+        """Removes a request that ended with so many output tokens. False if it ended before."""
+    def __len__(self) -> int: ...
+
+class LengthPredictor:
+    """A head of `trail-rt predictor train`: output lengths from a prompt's tokens."""
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> LengthPredictor:
+        """Reads a file of `trail-rt predictor train`, for the model's own tokens."""
+    def predict(self, token_ids: Sequence[int]) -> float | None:
+        """The output tokens that are expected of the answer to a prompt."""
+
 class Estimate:
     """What is expected of an answer, tokens."""
 

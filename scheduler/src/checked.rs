@@ -76,8 +76,29 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
-fn check_finite(name: &'static str, value: f64) -> Result<(), Misuse> {
+impl From<Refusal> for Misuse {
+    fn from(refusal: Refusal) -> Misuse {
+        Misuse::Refused(refusal)
+    }
+}
+
+pub(crate) fn check_finite(name: &'static str, value: f64) -> Result<(), Misuse> {
     if value.is_finite() { Ok(()) } else { Err(Misuse::NotFinite(name)) }
+}
+
+/// Refuses numbers that are none, and a request without what the policy needs.
+pub(crate) fn check_request(request: &NewRequest, needs: Needs) -> Result<(), Misuse> {
+    check_finite("arrival", request.arrival_s)?;
+    if let Some(length) = request.initial_prediction {
+        check_finite("predicted_length", length.into())?;
+        if length <= 0.0 {
+            return Err(Misuse::NoLength);
+        }
+    }
+    match needs == Needs::TrueLengths && request.true_length.is_none() {
+        true => Err(Misuse::NoTrueLength),
+        false => Ok(()),
+    }
 }
 
 /// A [`Scheduler`] that numbers requests and steps itself. Without swapping and hashes of blocks.
@@ -130,16 +151,7 @@ impl CheckedScheduler {
 
     /// Takes a request into the queue. See [`Scheduler::submit`].
     pub fn submit(&mut self, request: NewRequest) -> Result<RequestNumber, Misuse> {
-        check_finite("arrival", request.arrival_s)?;
-        if let Some(length) = request.initial_prediction {
-            check_finite("predicted_length", length.into())?;
-            if length <= 0.0 {
-                return Err(Misuse::NoLength);
-            }
-        }
-        if self.needs == Needs::TrueLengths && request.true_length.is_none() {
-            return Err(Misuse::NoTrueLength);
-        }
+        check_request(&request, self.needs)?;
         self.scheduler.submit(request).map(|idx| self.number(idx)).map_err(Misuse::Refused)
     }
 

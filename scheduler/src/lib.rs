@@ -30,6 +30,7 @@ pub mod policies;
 pub mod policy;
 mod prefill_limit;
 mod prefill_pace;
+mod ranks;
 #[cfg(test)]
 mod reference;
 mod refusal;
@@ -57,6 +58,7 @@ pub use plan::{Plan, PlanRow};
 pub use policy::Policy;
 pub use prefill_limit::{MIN_CHUNK_TOKENS, PrefillLimit};
 pub use prefill_pace::{PrefillPace, PrefillWork};
+pub use ranks::{Progress, Ranks};
 pub use refusal::Refusal;
 pub use request::{NewRequest, Phase, Prediction, RequestId, RequestIdx, RequestState};
 pub use requests::Outstanding;
