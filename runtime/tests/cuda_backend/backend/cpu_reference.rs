@@ -1,6 +1,5 @@
 //! Expected answers of a request: the CPU backend over the same tokens, one at a time.
 
-use super::play::{BLOCKS, CONTEXT};
 use std::sync::{Arc, Mutex};
 use trail_runtime::backend::{BLOCK_TOKENS, Batch, HiddenSink, TapPlan};
 use trail_runtime::cpu::{Compute, CpuForward, CpuOptions, Isa, Tap};
@@ -34,6 +33,9 @@ impl HiddenSink for Sink {
     }
 }
 
+/// Tokens of the longest sequence of a test.
+pub(crate) const LONGEST: usize = 640;
+
 /// A CPU backend for sequences.
 pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
     let options = CpuOptions {
@@ -45,8 +47,8 @@ pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {
         max_rows: 1,
         max_segments: 1,
         kv_dtype: Dtype::F32,
-        num_blocks: BLOCKS,
-        max_context: CONTEXT,
+        num_blocks: LONGEST.div_ceil(BLOCK_TOKENS),
+        max_context: LONGEST,
     };
     CpuForward::new(model.clone(), options).unwrap()
 }

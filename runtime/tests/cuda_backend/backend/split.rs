@@ -1,5 +1,6 @@
 //! Short chunks of a prompt behind a long context: blocks share it, and the answers stay.
 
+use super::cpu_reference::LONGEST;
 use super::play::{Played, Request, play};
 use super::{AHEAD, ROWS, backend, check, cuda, models, options};
 use cuda::Chance;
@@ -13,7 +14,7 @@ fn cuda_split_prefill() {
     let mut chance = Chance(41);
     let prompt = (0..560).map(|_| chance.below(256) as u32).collect();
     let requests = [Request { chunk: ROWS, ..Request::greedy(prompt, 3, 0) }];
-    let options = CudaOptions { max_context: 640, ..options() };
+    let options = CudaOptions { max_context: LONGEST, ..options() };
     let mut backend = backend(&model, &options);
     let Played { answers, .. } = play(&mut backend, &requests, AHEAD, &mut |_, _| ()).unwrap();
     let launched = backend.device().launched();
