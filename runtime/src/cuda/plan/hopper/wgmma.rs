@@ -25,7 +25,7 @@ const UNIT_DEPTH: usize = 2 * DEPTH;
 /// An H200's `wgmma_*_256` without clusters read 5.7 to 6.9 TB/s (25 to 30 bytes) in products of
 /// 2,048 rows.
 const L2_BYTES: usize = 28;
-const MOST_L2_BYTES: usize = 64;
+const MAX_L2_BYTES: usize = 64;
 /// Multiply-adds of its tensor cores in a clock.
 const MULTIPLY_ADDS: usize = 2048;
 /// Clocks that a fix-up adds for each pass of its tile. An H200's products of 128 rows, two passes,
@@ -85,7 +85,7 @@ impl Instance {
     /// Estimated clocks of a unit: products, or operands from L2, which `active` of the
     /// multiprocessors read at one time. A cluster reads its activations once.
     fn unit_clocks(&self, multiprocessors: usize, active: usize) -> usize {
-        let rate = (L2_BYTES * multiprocessors / active).min(MOST_L2_BYTES);
+        let rate = (L2_BYTES * multiprocessors / active).min(MAX_L2_BYTES);
         let operands = (FEATURES + self.tokens / self.cluster) * UNIT_DEPTH * 2 / rate;
         operands.max(FEATURES * self.tokens * UNIT_DEPTH / MULTIPLY_ADDS)
     }
