@@ -162,7 +162,7 @@ class Ranked(Base):
             "requests are ranked by %s%s; lengths by %s",
             policy,
             "" if self._can_preempt else ", without preemption in this version of vLLM",
-            predictor or "the caller",
+            predictor or "the caller and the mean of recent answers",
         )
 
     def add_request(self, request: Request) -> None:
