@@ -48,7 +48,8 @@ fn assert_near(share: f64, [low, high]: [f64; 2], what: &str) {
 }
 
 /// The forecasts that a review made by hand from the machine code of commit 738d44b. The model's
-/// constants for latencies, fences and launches are that review's.
+/// constants for latencies, fences and launches are that review's. Its step of 256 rows by wgmma is
+/// left out: the plan is another since an H200 showed what a fix-up costs.
 #[test]
 fn the_model_reproduces_a_forecast_made_by_hand() {
     use ForecastChip::{A100, H200};
@@ -95,7 +96,6 @@ fn the_model_reproduces_a_forecast_made_by_hand() {
         (H200, false, 64, [0.62, 0.68]),
         (H200, false, 128, [0.62, 0.68]),
         (H200, false, 256, [0.62, 0.66]),
-        (H200, true, 256, [0.77, 0.84]),
         (H200, false, 2048, [0.43, 0.50]),
         (H200, true, 2048, [0.68, 0.76]),
         (H200, true, 8192, [0.68, 0.76]),
