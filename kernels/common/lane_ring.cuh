@@ -103,7 +103,7 @@ struct LaneRing {
     /// Waits for the weights of the next step and, at a unit's first one, for this thread's copies
     /// of activations: a ring of `ROW_STAGES` units.
     template <int ROW_STAGES>
-    __device__ __forceinline__ void wait(int) const {
+    __device__ __forceinline__ void wait() const {
         // A stage of activations is copied with the first step of a unit, ROW_STAGES - 1 units
         // ahead: then the wait for that unit's weights is one for its activations, too.
         static_assert(STAGES <= (ROW_STAGES - 1) * STEPS, "activations would arrive late");
@@ -111,7 +111,7 @@ struct LaneRing {
     }
 
     /// This lane's weights of that step, of the first stripe.
-    __device__ __forceinline__ u32 at(int) const { return base + stage * STEP_BYTES; }
+    __device__ __forceinline__ u32 at() const { return base + stage * STEP_BYTES; }
 
     /// Ends step `step`: its stage is free, and copied into.
     __device__ __forceinline__ void pass(int step) {

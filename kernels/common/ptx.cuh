@@ -76,12 +76,6 @@ __device__ __forceinline__ float exp2_approx(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/// log2(x).
-__device__ __forceinline__ float log2_approx(float x) {
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 /// 1 / x.
 __device__ __forceinline__ float reciprocal_approx(float x) {
     float y;
@@ -261,13 +255,6 @@ __device__ __forceinline__ void load_matrix_x2(u32 (&to)[2], u32 shared) {
 __device__ __forceinline__ void load_matrix_x4_trans(u32 (&to)[4], u32 shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared)
-                 : "memory");
-}
-/// Two 8x8 matrices, each transposed.
-__device__ __forceinline__ void load_matrix_x2_trans(u32 (&to)[2], u32 shared) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(to[0]), "=r"(to[1])
                  : "r"(shared)
                  : "memory");
 }

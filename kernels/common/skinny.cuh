@@ -7,7 +7,7 @@
 // through multistage pipelines, so that loads stay in flight while others are waited for: loads
 // into registers would share one scoreboard of the machine code, which can be waited for only until
 // it is empty. That of the activations is the block's, by cp.async, with one barrier a unit. That
-// of the weights is a ring of lane_ring.cuh or, on Hopper, of bulk.cuh.
+// of the weights is the ring of lane_ring.cuh.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/lane_ring.cuh"
@@ -204,7 +204,7 @@ struct Kernel {
             const int tile = now.tile;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
-                ahead.template wait<STAGES>(step);
+                ahead.template wait<STAGES>();
                 if (step == 0) {
                     Barrier::wait();
                     if (behind.left > 0) {
@@ -212,7 +212,7 @@ struct Kernel {
                         behind.advance(line);
                     }
                 }
-                multiply(ahead.at(step), ring + stage * STAGE_BYTES, step);
+                multiply(ahead.at(), ring + stage * STAGE_BYTES, step);
                 ahead.pass(step);
             }
             stage = stage == STAGES - 1 ? 0 : stage + 1;

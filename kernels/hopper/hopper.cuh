@@ -31,16 +31,6 @@ __device__ __forceinline__ void barrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-/// Returns true in one lane of a converged warp.
-__device__ __forceinline__ bool elect_lane() {
-    u32 elected;
-    asm volatile(
-        "{\n\t.reg .pred elected;\n\t"
-        "elect.sync _|elected, 0xffffffff;\n\t"
-        "selp.u32 %0, 1, 0, elected;\n\t}"
-        : "=r"(elected));
-    return elected != 0;
-}
 /// Returns true if the phase of `parity` has ended; may wait for a while before it returns false.
 __device__ __forceinline__ bool barrier_try_wait(u32 barrier, u32 parity) {
     u32 ended;
@@ -86,15 +76,6 @@ __device__ __forceinline__ void copy_bulk(u32 shared, const void *global, u32 by
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
             "r"(shared),
         "l"(global), "r"(bytes), "r"(barrier)
-        : "memory");
-}
-/// The same under an L2 policy.
-__device__ __forceinline__ void copy_bulk_stream(u32 shared, const void *global, u32 bytes,
-                                                 u32 barrier, u64 policy) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-        "[%1], %2, [%3], %4;" ::"r"(shared),
-        "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
         : "memory");
 }
 /// Starts a copy of a box of a 2-dimensional tensor from element (`inner`, `outer`) on; what lies

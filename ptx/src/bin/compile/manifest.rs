@@ -78,18 +78,6 @@ pub(crate) struct Sass {
     pub(crate) zero_waits: u32,
     /// Groups of copies that every wait for copies leaves pending.
     pub(crate) pending_groups: u32,
-    /// Copies by the copy engine (TMA) in the loop that issues most, and that loop's instructions.
-    #[serde(default)]
-    pub(crate) bulk_copies: u32,
-    #[serde(default)]
-    pub(crate) bulk_loop: u32,
-    /// Barriers in shared memory (mbarriers) that the kernel prepares: two for a stage of a ring,
-    /// full and free.
-    #[serde(default)]
-    pub(crate) mbarriers: u32,
-    /// Most stages that a warp has waited for, or waits for, and not freed: what is not in flight.
-    #[serde(default)]
-    pub(crate) held_stages: u32,
     /// Fences (`MEMBAR`) of the whole kernel, wider than a block's.
     pub(crate) fences: u32,
     /// Code of the longest loop.

@@ -43,11 +43,6 @@ impl Instruction {
         self.is("LDG") || self.is("LDGSTS") || self.is("UTMALDG")
     }
 
-    /// A copy by the copy engine: contiguous bytes, or a box of a tensor.
-    fn is_bulk_copy(&self) -> bool {
-        self.is("UBLKCP") || self.is("UTMALDG")
-    }
-
     /// A fence of a block (`.CTA`) costs next to nothing.
     fn is_device_fence(&self) -> bool {
         self.is("MEMBAR") && !self.name.ends_with(".CTA")
@@ -186,7 +181,6 @@ fn summary(code: &[Instruction]) -> Sass {
     let (first, last) = (products.first().copied(), products.last().copied());
     let lead = first.unwrap_or(hot.len());
     let wait = hot.iter().rposition(|instruction| instruction.is("WARPGROUP")).unwrap_or(hot.len());
-    let (bulk_copies, bulk_loop) = bulk_copies(code);
     let gaps = products.windows(2).map(|pair| pair[1] - pair[0] - 1);
     Sass {
         instructions: hot.len() as u32 - count(hot, "NOP"),
@@ -203,10 +197,6 @@ fn summary(code: &[Instruction]) -> Sass {
         weight_scoreboards: (boards & 0x3f).count_ones(),
         zero_waits: exposed_waits(hot),
         pending_groups: hot.iter().filter_map(|wait| wait.pending).min().unwrap_or(0),
-        bulk_copies,
-        bulk_loop,
-        mbarriers: code.iter().filter(|of| of.name.starts_with("SYNCS.EXCH")).count() as u32,
-        held_stages: held_stages(hot),
         fences: code.iter().filter(|instruction| instruction.is_device_fence()).count() as u32,
         longest_loop_bytes: longest as u32 * INSTRUCTION_BYTES,
         text_bytes: code.len() as u32 * INSTRUCTION_BYTES,
@@ -232,32 +222,6 @@ fn exposed_waits(hot: &[Instruction]) -> u32 {
         }
     }
     exposed[1]
-}
-
-/// Bulk copies in the loop that issues most, and the instructions of the shortest such loop. A loop
-/// around each copy, over the lanes of a warp, shows as one.
-fn bulk_copies(code: &[Instruction]) -> (u32, u32) {
-    let count = |range: &Range<usize>| {
-        code[range.clone()].iter().filter(|instruction| instruction.is_bulk_copy()).count()
-    };
-    let max = loops(code).into_iter().max_by_key(|range| (count(range), usize::MAX - range.len()));
-    let max = max.map(|range| (count(&range) as u32, range.len() as u32));
-    max.filter(|&(copies, _)| copies > 0).unwrap_or_default()
-}
-
-/// Most stages of a ring that a warp holds at a time: waits for the phase of an mbarrier without an
-/// arrival at one behind it. The loop is walked twice, as its end leads to its beginning.
-fn held_stages(hot: &[Instruction]) -> u32 {
-    let (mut held, mut max) = (0u32, 0);
-    for instruction in hot.iter().chain(hot) {
-        if instruction.name.starts_with("SYNCS.PHASECHK") {
-            held += 1;
-        } else if instruction.name.starts_with("SYNCS.ARRIVE") {
-            held = held.saturating_sub(1);
-        }
-        max = max.max(held);
-    }
-    max
 }
 
 #[cfg(test)]

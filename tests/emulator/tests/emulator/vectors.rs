@@ -31,7 +31,7 @@ struct Approximation {
     bound: f64,
 }
 
-/// In the order of the kernel's numbers. The manual states sine and cosine within ±π, and lg2 by a
+/// In the order of the kernel's numbers. The manual states sine and cosine within pi, and lg2 by a
 /// relative error of 2^-22, which is up to four units.
 const APPROXIMATIONS: [Approximation; 6] = [
     Approximation { name: "ex2", reference: f64::exp2, floor: 0.0, bound: 2.0 },

@@ -132,38 +132,6 @@ fn a_wait_for_all_copies_is_exposed() {
     assert_eq!(kernel(&[(PRODUCT, 7, 0)]).pending_groups, 0);
 }
 
-/// A stage is in flight from its release until it is waited for again.
-#[test]
-fn a_warp_holds_the_stages_that_it_has_not_freed() {
-    const WAIT: (&str, u64, u64) = ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R1+URZ], R2", 7, 0);
-    const FREE: (&str, u64, u64) = ("@!P0 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [R1+URZ+0x20], RZ", 7, 0);
-    let held = |middle: &[_]| kernel(middle).held_stages;
-    assert_eq!(held(&[WAIT, (PRODUCT, 7, 0), FREE, WAIT, (PRODUCT, 7, 0), FREE]), 1);
-    assert_eq!(held(&[WAIT, (PRODUCT, 7, 0), WAIT, FREE, (PRODUCT, 7, 0), FREE]), 2);
-    // Over the end of the loop.
-    assert_eq!(held(&[WAIT, FREE, (PRODUCT, 7, 0), WAIT]), 2);
-    assert_eq!(held(&[(PRODUCT, 7, 0)]), 0);
-}
-
-/// The ring's other side: copies by one thread, all in one loop.
-#[test]
-fn bulk_copies_are_counted_where_the_loop_issues_them() {
-    let copy = "UBLKCP.S.G [UR10], [UR8], UR4, desc[UR6]";
-    let mut text = String::from(".text.kernel:\n");
-    text += &line(0, "SYNCS.EXCH.64 URZ, [UR5], UR6", 7, 0);
-    text += &line(0x10, "SYNCS.EXCH.64 URZ, [UR5+0x8], UR6", 7, 0);
-    text += ".L_x_1:\n.L_x_2:\n";
-    text += &line(0x20, copy, 7, 0);
-    text += &line(0x30, "@P0 BRA.U.ANY `(.L_x_2)", 7, 0);
-    text += &line(0x40, copy, 7, 0);
-    text += &line(0x50, "@P1 BRA `(.L_x_1)", 7, 0);
-    text += &line(0x60, "UTMALDG.2D [UR8], [UR4]", 7, 0);
-    text += &line(0x70, "EXIT", 7, 0);
-    let found = summary(&parse(&text).expect("a listing")["kernel"]);
-    assert_eq!((found.bulk_copies, found.bulk_loop, found.mbarriers), (2, 4, 2));
-    assert_eq!((kernel(&[(LOAD, 3, 0)]).bulk_copies, kernel(&[(LOAD, 3, 0)]).mbarriers), (0, 0));
-}
-
 /// A lump of instructions between products leaves the tensor cores idle.
 #[test]
 fn the_longest_gap_between_products_is_found() {
