@@ -15,6 +15,9 @@ FAMILIES = [
     "cuda_backend weights::weights_arrive_in_the_order_of_the_kernels",
     "cuda gemm::skinny_products_are_their_references",
     "cuda gemm::tiled_products_are_their_references",
+    # Hopper's, skipped on others.
+    "cuda gemm::wgmma_products_are_their_references",
+    "cuda attention::wgmma_prefill_is_its_reference",
     "cuda attention::decode_is_its_reference",
     "cuda attention::prefill_is_its_reference",
     "cuda sampling::the_device_chooses_what_the_cpu_does",
@@ -24,14 +27,15 @@ FAMILIES = [
 ]
 MEGAKERNEL = "cuda_backend backend::megakernel::"
 # Families that a sanitizer is of no use for: random events whose number depends on the time, and
-# for racecheck the kernels with mbarriers, which it does not follow.
+# for racecheck whole steps, of which it reported mbarriers as races (docs/decisions/cuda.md).
 TIMED = "cuda_backend swap::"
-WITH_MBARRIERS = "cuda_backend backend::"
-# Kernels whose counters are read, and the benchmark that launches them.
+STEPS = "cuda_backend backend::"
+# Kernels whose counters are read, with the beginnings of their names, and the benchmark that
+# launches them.
 PROFILED = {
-    "skinny_swiglu_8": ["decode", "--batch", "8"],
-    "attention_decode": ["decode", "--batch", "8"],
-    "tiled_swiglu_256": ["prefill", "--tokens", "2048"],
+    "skinny_swiglu": ("skinny_swiglu_8", ["decode", "--batch", "8"]),
+    "attention_decode": ("attention_decode", ["decode", "--batch", "8"]),
+    "swiglu_of_a_prompt": ("(tiled|wgmma)_swiglu", ["prefill", "--tokens", "2048"]),
 }
 # Slices in the order in which they run, and those that run only when they are named.
 SLICES = ["first", "correct", "figures", "rest"]
@@ -101,7 +105,8 @@ class Plan:
         """Kernels alone, transfers, serving, the megakernel, counters, races."""
         yield from self.products("skinny", [1, 8, 16, 32, 64])
         yield from self.products("tiled", [128, 256, 2048])
-        yield from self.products("wgmma", [128, 256, 2048, 4096])
+        if self.is_hopper():
+            yield from self.products("wgmma", [128, 256, 2048, 4096])
         yield self.kernels("attention", ["--part", "attention"])
         yield self.kernels("small", ["--part", "small"])
         swap = ["bench", "swap", "--shape", self.scale.shape, *self.scale.swap, "--json"]
@@ -118,7 +123,7 @@ class Plan:
         yield self.decode(1, megakernel=True)
         if self.scale.counters and shutil.which("ncu"):
             yield from (self.counters(kernel) for kernel in PROFILED)
-        yield self.sanitizer("racecheck", (TIMED, WITH_MBARRIERS))
+        yield self.sanitizer("racecheck", (TIMED, STEPS))
 
     def loads(self):
         """Policies at shares of the capacity: forced lengths, and too few KV blocks for all."""
@@ -132,6 +137,11 @@ class Plan:
     @property
     def trail(self):
         return str(self.bin / "trail-rt")
+
+    def is_hopper(self):
+        """Returns true if `doctor` found a Hopper, in this call or an earlier one."""
+        checks = self.done.get("doctor", {}).get("output", [])
+        return any(of["found"].get("compute") == "9.0" for of in checks)
 
     def rate(self):
         """cuBLAS's rate as an option, from this call or an earlier one on the same card."""
@@ -177,8 +187,9 @@ class Plan:
 
     def counters(self, kernel):
         log = self.state / f"ncu-{kernel}.txt"
-        counters = ["ncu", "--set", "detailed", "-k", f"regex:^{kernel}", "-c", "3"]
-        bench = self.bench("", [*PROFILED[kernel], "--repeats", "1"], 0)
+        begins, argv = PROFILED[kernel]
+        counters = ["ncu", "--set", "detailed", "-k", f"regex:^{begins}", "-c", "3"]
+        bench = self.bench("", [*argv, "--repeats", "1"], 0)
         argv = [*counters, "--log-file", str(log), *bench.argv]
         return Item(f"ncu {kernel}", argv, 120, expects="Section:", log=log)
 

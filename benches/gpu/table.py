@@ -72,7 +72,8 @@ def kernels(items):
             figures = [number(us), number(row["us"].get("forecast")), number(row["gb_per_s"], 0)]
             figures += [number(row["tflop_per_s"]), number(row["share"], 2)]
             figures += [number(output["matrix_tflop_per_s"], 0)]
-            yield [*head, row["kernel"], *figures, ratio(peers.get(tuple(head)), us)]
+            grid = "x".join(map(str, row.get("grid", [])))
+            yield [*head, row["kernel"], grid, row.get("splits"), *figures, ratio(peers.get(tuple(head)), us)]
 
 
 def decode(items):
@@ -111,8 +112,8 @@ def others(items):
 def main():
     for device, items in found(Path(sys.argv[1])).items():
         print(f"\n{device}")
-        kernel = ["op", "rows", "context", "kernel", "us", "forecast", "GB/s", "TFLOP/s", "share"]
-        table([*kernel, "matrix TFLOP/s", "peer/ours"], kernels(items))
+        kernel = ["op", "rows", "context", "kernel", "grid", "splits", "us", "forecast", "GB/s"]
+        table([*kernel, "TFLOP/s", "share", "matrix TFLOP/s", "peer/ours"], kernels(items))
         step = ["step, us", "tokens/s", "share of the floor", "launch p50, us"]
         table(["item", *step, "matrix TFLOP/s", "peer/ours"], decode(items))
         prompt = ["tokens/s", "share of the matrix rate", "matrix TFLOP/s", "peer/ours"]

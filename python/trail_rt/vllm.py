@@ -225,6 +225,7 @@ class Ranked(Base):
             return []
         places = self._places()
         # Others wait for a grammar, for KV from elsewhere, or for a place of their LoRA adapter.
+        # (Of vLLM 0.32; before it these are in a separate queue.)
         skipped: Collection[Request] = getattr(self, "deferred_waiting", ())
         ready = [
             of

@@ -2,6 +2,7 @@
 
 use crate::checked::{Misuse, RequestNumber, check_finite, check_request};
 use crate::key::Ranked;
+use crate::limits::MAX_CONTEXT;
 use crate::plan::PlanRow;
 use crate::policies::{Needs, PolicyKind};
 use crate::policy::{Policy, rank};
@@ -81,10 +82,16 @@ impl Ranks {
     /// Takes a request into the order.
     pub fn submit(&mut self, request: &NewRequest) -> Result<RequestNumber, Misuse> {
         check_request(request, self.needs)?;
-        match request {
-            NewRequest { prompt_tokens: 0, .. } => return Err(Refusal::EmptyPrompt.into()),
-            NewRequest { max_tokens: 0, .. } => return Err(Refusal::ZeroMaxTokens.into()),
-            _ => {}
+        let NewRequest { prompt_tokens, max_tokens, .. } = *request;
+        let needed_tokens = u64::from(prompt_tokens) + u64::from(max_tokens);
+        let refusal = match (prompt_tokens, max_tokens) {
+            (0, _) => Some(Refusal::EmptyPrompt),
+            (_, 0) => Some(Refusal::ZeroMaxTokens),
+            _ if needed_tokens <= u64::from(MAX_CONTEXT) => None,
+            _ => Some(Refusal::ContextTooLong { needed_tokens, max_context: MAX_CONTEXT }),
+        };
+        if let Some(refusal) = refusal {
+            return Err(refusal.into());
         }
         let full = Refusal::Full { max_requests: self.max_requests };
         let idx = self.requests.take(request).ok_or(full)?;
@@ -121,14 +128,15 @@ impl Ranks {
         Ok(self.live.iter().map(|ranked| self.number(ranked.idx)).collect())
     }
 
-    /// Records what the engine has done of a request in its batch.
+    /// Records what the engine has done of a request in its batch. More output than `max_tokens`
+    /// counts as so many tokens.
     fn record(&mut self, idx: RequestIdx, computed: u32, generated: u32) {
         if self.requests[idx].phase != Phase::Running {
             self.requests.set_phase(idx, Phase::Running);
             self.requests[idx].started = true;
         }
         let request = &mut self.requests[idx];
-        let sampled = generated.saturating_sub(request.generated);
+        let sampled = generated.min(request.max_tokens).saturating_sub(request.generated);
         // Of an engine whose next step is in flight the last token's KV is computed, too.
         let computed = computed.min((request.tokens() + sampled).saturating_sub(1));
         let len = computed.saturating_sub(request.computed);

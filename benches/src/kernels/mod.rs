@@ -280,6 +280,8 @@ fn row(case: &dyn Case, timing: &Timing, ceilings: &Ceilings, device: &Device) -
         "kernel": kernels.join(" + "),
         "code": code(device, kernels[0]),
         "extents": plans[0].shape.to_string(),
+        "grid": plans[0].grid,
+        "splits": plans[0].splits,
         "rows": case.rows(),
         "context": case.context(),
         "us": { "median": us, "best": timing.best_us },

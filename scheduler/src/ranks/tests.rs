@@ -144,3 +144,20 @@ fn priorities_precede_and_what_cannot_be_ranked_is_refused() {
     assert_eq!(ranks.submit(&request(2.0)), Err(Refusal::Full { max_requests: 8 }.into()));
     assert_eq!(self::ranks("oracle").submit(&request(2.0)), Err(Misuse::NoTrueLength));
 }
+
+/// What an engine gives is bounded: a length beyond all contexts, and output beyond `max_tokens`.
+#[test]
+fn more_tokens_than_a_request_may_have_are_not_counted() {
+    let mut ranks = ranks("sjf");
+    for (prompt_tokens, max_tokens) in [(MAX_CONTEXT, 1), (1, u32::MAX), (u32::MAX, u32::MAX)] {
+        let long = NewRequest { prompt_tokens, max_tokens, ..request(9.0) };
+        let refused = ranks.submit(&long).expect_err("too long");
+        assert!(refused.to_string().contains("tokens, the context holds"), "{refused}");
+    }
+    let whole = NewRequest { prompt_tokens: MAX_CONTEXT - 400, ..request(9.0) };
+    let number = ranks.submit(&whole).expect("as long as a context");
+    ranks.order(0.0, &[Progress { request: number, computed: 9, generated: 401 }]).expect("live");
+    assert_eq!(ranks.requests[RequestIdx(number as u32)].generated, 400);
+    ranks.finish(number, u32::MAX).expect("live");
+    assert_eq!(ranks.live(), 0);
+}

@@ -135,10 +135,11 @@ impl Lengths {
         drop(state);
         let by_prompt = predictor.is_some();
         let tokens = predictor.map(|of| of.of_features(&features.inputs()).mean()).or(mean);
-        let rank_tokens = tokens.map(|tokens| self.state().spread(tokens));
         let limit = limit.map_or(f32::MAX, |limit| limit as f32);
         let limited = |tokens: f32| tokens.min(limit).max(1.0);
-        let (tokens, rank_tokens) = (tokens.map(limited), rank_tokens.map(limited));
+        // As the expectations that were judged.
+        let tokens = tokens.map(limited);
+        let rank_tokens = tokens.map(|tokens| limited(self.state().spread(tokens)));
         Predicted { tokens, rank_tokens, by_prompt }
     }
 

@@ -129,4 +129,26 @@ mod tests {
         assert_eq!(sum(of(f32::INFINITY), 1.0), f32::INFINITY);
         assert!(sum(of(f32::NAN), 1.0).is_nan());
     }
+
+    /// Two bits below the last place, of 16 products; aligned to the factors' exponents.
+    #[test]
+    fn hopper_keeps_a_bit_more() {
+        let sum = |a: [f32; 16], b: f32, start: f32| {
+            let mut sums = [start; COLUMNS];
+            add_step::<HOPPER_STEP>(&a, &[[b; COLUMNS]; HOPPER_STEP], &mut sums);
+            sums[0]
+        };
+        let bit = f32::EPSILON;
+        let of =
+            |values: &[f32]| std::array::from_fn(|at| values.get(at).copied().unwrap_or_default());
+        // Four quarters of the last place make one; eighths are cut.
+        assert_eq!(sum(of(&[bit / 4.0; 4]), 1.0, 1.0), 1.0 + bit);
+        assert_eq!(sum([bit / 8.0; 16], 1.0, 1.0), 1.0);
+        // 1.5 * 1.5 is above 2, and its exponent that of 1: what is cut there for 2 is kept.
+        let mut a = [bit / 4.0; 16];
+        a[0] = 1.5;
+        assert_eq!(sum(a, 1.5, 0.0), 2.25 + 2.0 * bit);
+        assert_eq!(sum(of(&[f32::NEG_INFINITY]), 1.0, 1.0), f32::NEG_INFINITY);
+        assert!(sum(of(&[f32::INFINITY, f32::NEG_INFINITY]), 1.0, 1.0).is_nan());
+    }
 }

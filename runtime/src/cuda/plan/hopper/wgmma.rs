@@ -22,15 +22,15 @@ pub(in crate::cuda::plan) const THREADS: u32 = 384;
 /// Depth of a unit of the line: two stages.
 const UNIT_DEPTH: usize = 2 * DEPTH;
 /// Bytes that L2 gives each multiprocessor in a clock where all read, and the most that one takes.
-/// An H200's `wgmma_*_256` without clusters read 5.7 to 6.9 TB/s (25 to 30 bytes) in products of
+/// An H200's `wgmma_*_256` without clusters read 5.9 to 7.1 TB/s (25 to 31 bytes) in products of
 /// 2,048 rows.
 const L2_BYTES: usize = 28;
 const MAX_L2_BYTES: usize = 64;
 /// Multiply-adds of its tensor cores in a clock.
 const MULTIPLY_ADDS: usize = 2048;
 /// Clocks that a fix-up adds for each pass of its tile. An H200's products of 128 rows, two passes,
-/// took 22 to 30 us longer than their units, those of 256 rows 50 to 67 us
-/// (benches/records/2026-11-27-h200.jsonl).
+/// took 20 to 25 us longer than their units at the rate of L2, those of 256 rows, four passes, 34
+/// to 48 us (benches/records/2026-11-27-h200.jsonl).
 const FIX_UP_CLOCKS: usize = 22_000;
 
 /// Blocks of a cluster: columns of the grid, each with its own tile of every pair.

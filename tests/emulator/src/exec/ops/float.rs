@@ -166,13 +166,13 @@ fn fused_mode(a: f32, b: f32, c: f32, mode: Mode) -> f32 {
     to_f32(sum, error, mode)
 }
 
-/// The lesser; the other when one is NaN; -0 is less than +0.
 /// `value`, of NaN the one that devices give.
 #[inline(always)]
 fn canonical(value: f32) -> f32 {
     if value.is_nan() { f32::from_bits(0x7fff_ffff) } else { value }
 }
 
+/// The lesser; the other when one is NaN; -0 is less than +0.
 #[inline(always)]
 fn least(a: f32, b: f32) -> f32 {
     if a < b || b.is_nan() {
