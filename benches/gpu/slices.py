@@ -27,7 +27,7 @@ FAMILIES = [
 ]
 MEGAKERNEL = "cuda_backend backend::megakernel::"
 # Families that a sanitizer is of no use for: random events whose number depends on the time, and
-# for racecheck whole steps, of which it reported mbarriers as races (docs/decisions/cuda.md).
+# for racecheck whole steps, where it took mbarriers for races (docs/decisions/cuda.md).
 TIMED = "cuda_backend swap::"
 STEPS = "cuda_backend backend::"
 # Kernels whose counters are read, with the beginnings of their names, and the benchmark that

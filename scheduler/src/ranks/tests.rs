@@ -145,7 +145,7 @@ fn priorities_precede_and_what_cannot_be_ranked_is_refused() {
     assert_eq!(self::ranks("oracle").submit(&request(2.0)), Err(Misuse::NoTrueLength));
 }
 
-/// What an engine gives is bounded: a length beyond all contexts, and output beyond `max_tokens`.
+/// A length beyond all contexts is refused, and output beyond `max_tokens` not counted.
 #[test]
 fn more_tokens_than_a_request_may_have_are_not_counted() {
     let mut ranks = ranks("sjf");
