@@ -217,8 +217,16 @@ impl Block {
         if barrier.arrived == 0 || barrier.arrived < needed {
             return;
         }
-        let barrier = std::mem::take(&mut self.barriers[number]);
-        for warp in (0..self.count).filter(|&warp| barrier.waiting >> warp & 1 == 1) {
+        let mut barrier = std::mem::take(&mut self.barriers[number]);
+        let waiting = |warp: &usize| barrier.waiting >> warp & 1 == 1;
+        let waiting: Vec<usize> = (0..self.count).filter(waiting).collect();
+        // A warp that waits did nothing since it arrived: its clock may be one behind all that the
+        // others did until they arrived, so that the newest of readers' clocks is below it.
+        for &warp in &waiting {
+            shared.tick(warp);
+            join(&mut barrier.clocks, &shared.clocks(warp));
+        }
+        for warp in waiting {
             shared.learn(warp, &barrier.clocks);
             let Some(Wait { reduce, .. }) = self.warps[warp].waiting.take() else { continue };
             let live = self.warps[warp].live;
