@@ -14,18 +14,20 @@
 // out     tile_counters [T, kv_heads, head_tiles] u32, zero before and after, 4-byte aligned
 // arch    sm_80, sm_90a
 // launch  grid [splits, kv_heads * head_tiles, rows], block 128, shared 512*hd bytes, 768*hd on
-//         sm_90a: 4 warps * 2 or 3 stages * K and V of 16 tokens
+//         sm_90a: 4 warps * 2 or 3 stages * K and V of 16 tokens; and 5376 bytes, 10752 for 16
+//         heads: exponentials of two tiles of 64 tokens
 // limit   bytes: sum(min(context, window)) * kv_heads * hd * 4 + T*heads*hd*4
 // reference runtime/tests/cuda/attention/reference.rs::attention
-// why     Keys and values pass once per group of query heads. A warp is its own pipeline: it
-//         takes every fourth 16-token block, with its own cp.async ring (8 KiB a stage at hd 128)
-//         whose keys and values are waited for apart, and its own softmax, so that nothing but
-//         warp barriers stands in the loop: a wait leaves all stages but one in flight, 64 KiB of a
-//         multiprocessor on sm_80, 128 KiB on sm_90a, with two blocks on each.
+// why     Keys and values pass once per group of query heads. Of a tile of four blocks of 16 tokens
+//         each warp copies and scores one, by its own cp.async ring (8 KiB a stage at hd 128) whose
+//         keys and values are waited for apart: a wait leaves all stages but one in flight, 64 KiB
+//         of a multiprocessor on sm_80, 128 KiB on sm_90a, with two blocks on each. Outputs are
+//         summed over the tokens in one chain, the same as in prompts (common/order.cuh), so each
+//         warp has a quarter of the places of all four blocks, whose exponentials the warps
+//         exchange: one barrier a tile.
 //         Tokens are the 16 rows of mma.m16n8k16 and heads its 8 columns: half the instructions,
-//         and half the accumulators, of the other way round at groups up to 8; the exponentials
-//         turn by movmatrix. Block ids come 32 at a time, a batch ahead. Splits merge in the last
-//         block to arrive, in split order: same bits every time.
+//         and half the accumulators, of the other way round at groups up to 8. Block ids come 32 at
+//         a time, a batch ahead. Partitions merge in the last block to arrive, in their order.
 #include "common/decode.cuh"
 
 namespace {
@@ -50,7 +52,7 @@ __device__ void attend(const DecodeAttentionParams &p) {
     ptx::launch_successor();
     const decode::Piece piece = {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
                                  static_cast<int>(blockIdx.z)};
-    decode::attend<HD, TILES, 0>(p, piece, shared_bytes, [] { ptx::wait_for_predecessor(); });
+    decode::attend<HD, TILES>(p, piece, shared_bytes, [] { ptx::wait_for_predecessor(); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// op      merge of the splits of prefill attention: adds the parts of a cut tile, and normalises
+// op      merge of the partitions of prefill attention: adds those of a cut tile, and normalises
 // params  PrefillAttentionParams
 // in      partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, row-major, 16-byte aligned
 // in      partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, row-major, 8-byte aligned
@@ -11,8 +11,8 @@
 // reference runtime/tests/cuda/attention/reference.rs::attention
 // why     A separate launch and not the last block to arrive: that one would read up to a few MB
 //         while the other multiprocessors are idle, and needs counters. Here a thread has
-//         four places of a query, and reads eight splits at one time. Splits are added in their
-//         order: same bits every time.
+//         four places of a query, and reads eight partitions at one time. They are added in their
+//         order (common/order.cuh).
 #include "common/columns.cuh"
 #include "common/prefill.cuh"
 
@@ -32,7 +32,7 @@ __device__ void merge(const PrefillAttentionParams &p) {
     const int part = prefill::first_part(p, blockIdx.x, blockIdx.y);
     const Merged merged = merge_splits(prefill::part_out<HD>(p, part, query) + place,
                                        prefill::QUERIES * HD, prefill::part_sums(p, part, query),
-                                       prefill::QUERIES * 2, prefill::cut_of(p, work, 0).splits);
+                                       prefill::QUERIES * 2, prefill::partitions_of(work));
     store_normalised(p.out + prefill::head_offset(p, work, work.first + query, HD) + place, merged);
 }
 

@@ -7,8 +7,8 @@
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
 // out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
-// out     partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, scratch, 16-byte aligned
-// out     partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, scratch, 8-byte aligned
+// out     partial_out [cut_tiles*kv_heads*splits + blocks, 128, hd] f32, scratch, 16-byte aligned
+// out     partial_sums [cut_tiles*kv_heads*splits + blocks, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_80, sm_90a
 // launch  grid [tiles + cut_tiles*(splits-1), kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB
 //         at hd 128: queries and 3 stages of K and V
@@ -20,10 +20,10 @@
 //         ldmatrix under the tensor cores' pace (16 queries a warp would tie them). Three stages of
 //         16 KiB of keys and values: with the queries 80 KiB at hd 128, so two blocks of threads
 //         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
-//         Only tiles at the diagonal, the window's edge or the segment's end are masked. The order
-//         of tokens is fixed: same bits every time. The split kernels let several blocks share the
-//         context of a tile, where there are fewer tiles than places for blocks; attention_merge
-//         adds what they leave.
+//         Only tiles at the diagonal, the window's edge or the segment's end are masked. At the end
+//         of a partition its sums are added to those before, in a workspace, as registers have no
+//         room for both. The split kernels let a block have each partition of a tile, where there
+//         are fewer tiles than places for blocks; attention_merge adds what they leave.
 #include "common/prefill.cuh"
 
 namespace {
@@ -95,12 +95,12 @@ __device__ void copy_tile(const PrefillAttentionParams &p, const Work &work,
     }
 }
 
-/// One warp's queries: output, largest score times scale, and this lane's share of the sum; places
-/// [i/2] are 16-row tiles, i%2 rows g and g+8.
+/// One warp's queries in a partition: output, reference of the exponentials, and this lane's sum;
+/// places [i/2] are 16-row tiles, i%2 rows g and g+8.
 template <int HD>
 struct State {
     float out[2][HD / 8][4];
-    float largest[4];
+    float reference[4];
     float sum[4];
 };
 
@@ -157,21 +157,24 @@ __device__ void mask(const PrefillAttentionParams &p, const Work &work, int tile
 /// Scores become exponentials relative to the largest so far, packed as mma's first operand; output
 /// and sum follow when that grows.
 template <int HD, int TOKENS>
-__device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4],
+__device__ void soften(float scale, float (&scores)[2][TOKENS / 8][4],
                        u32 (&exponentials)[2][TOKENS / 16][4], State<HD> &state) {
-    float reference[4], decay[4];
+    float decay[4];
     bool grew = false;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
         float tile_max = NO_SCORE;
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++)
-            tile_max = fmaxf(
-                tile_max, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
-        const prefill::Reference raised = prefill::raise(state.largest[r], tile_max, scale);
-        reference[r] = raised.value;
-        decay[r] = raised.decay;
-        grew |= raised.grew;
+        for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &score = scores[r / 2][n][r % 2 * 2 + e];
+                score = order::on_grid(score, scale);
+                tile_max = fmaxf(tile_max, score);
+            }
+        }
+        decay[r] = prefill::raise(state.reference[r], tile_max);
+        grew |= decay[r] != 1.0f;
     }
     if (__any_sync(~0u, grew)) {
 #pragma unroll
@@ -189,10 +192,10 @@ __device__ void soften(float scale, const float (&scores)[2][TOKENS / 8][4],
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
             const float *pair = &scores[r / 2][n][r % 2 * 2];
-            const float left = ptx::exp2_approx(pair[0] * scale - reference[r]),
-                        right = ptx::exp2_approx(pair[1] * scale - reference[r]);
+            const float left = order::exponential(pair[0], state.reference[r]),
+                        right = order::exponential(pair[1], state.reference[r]);
             exponentials[r / 2][n / 2][n % 2 * 2 + r % 2] = ptx::pack_bf16(left, right);
-            state.sum[r] += left + right;
+            state.sum[r] = __fadd_rn(__fadd_rn(state.sum[r], left), right);
         }
     }
 }
@@ -218,18 +221,39 @@ __device__ void accumulate(u32 values, const u32 (&exponentials)[2][TOKENS / 16]
     }
 }
 
+/// The sums of a partition's exponentials.
+template <int HD>
+__device__ __forceinline__ void add_lanes(const State<HD> &state, float (&sums)[4]) {
+#pragma unroll
+    for (int r = 0; r < 4; r++) sums[r] = order::total(state.sum[r]);
+}
+
+/// Adds a partition to those before it, of a block that has all of a tile's; `sums` are its own,
+/// then those of all up to it.
+template <int HD>
+__device__ void fold(const PrefillAttentionParams &p, float (&sums)[4], State<HD> &state,
+                     bool is_first, bool is_last) {
+    const int thread = ptx::thread_now(), part = blockIdx.x * gridDim.y + blockIdx.y;
+    float4 *total = reinterpret_cast<float4 *>(prefill::part_out<HD>(p, part, 0)) + thread;
+    float2 *kept = reinterpret_cast<float2 *>(
+        prefill::part_sums(p, part, thread / 32 * WARP_QUERIES + thread % 32 / 4));
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        prefill::fold<HD / 8>(kept + i * 16, total + i * (HD / 8) * THREADS, THREADS,
+                              &state.reference[i * 2], &sums[i * 2], state.out[i][0], is_first,
+                              is_last);
+}
+
 /// Normalises and stores the warp's queries.
 template <int HD>
-__device__ void store(const PrefillAttentionParams &p, const Work &work, State<HD> &state) {
+__device__ void store(const PrefillAttentionParams &p, const Work &work, const float (&sums)[4],
+                      const State<HD> &state) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        float sum = state.sum[r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
         const int query = work.first + warp * WARP_QUERIES + r * 8 + lane / 4;
         if (query >= work.count) continue;
-        const float scale = 1.0f / sum;
+        const float scale = 1.0f / sums[r];
         u32 *out = reinterpret_cast<u32 *>(p.out + head_offset(p, work, query, HD)) + lane % 4;
 #pragma unroll
         for (int n = 0; n < HD / 8; n++) {
@@ -239,20 +263,18 @@ __device__ void store(const PrefillAttentionParams &p, const Work &work, State<H
     }
 }
 
-/// Stores the warp's queries as they are, with what they are relative to: a part of a cut tile.
+/// Stores the warp's queries as they are, with their references: a partition of a cut tile.
 template <int HD>
-__device__ void store_part(const PrefillAttentionParams &p, const Work &work, State<HD> &state) {
+__device__ void store_part(const PrefillAttentionParams &p, const Work &work,
+                           const float (&sums)[4], const State<HD> &state) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        float sum = state.sum[r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
         const int query = warp * WARP_QUERIES + r * 8 + lane / 4;
         if (work.first + query >= work.count) continue;
         if (lane % 4 == 0)
             *reinterpret_cast<float2 *>(prefill::part_sums(p, work.part, query)) =
-                make_float2(state.largest[r], sum);
+                make_float2(state.reference[r], sums[r]);
         float2 *out =
             reinterpret_cast<float2 *>(prefill::part_out<HD>(p, work.part, query)) + lane % 4;
 #pragma unroll
@@ -267,7 +289,7 @@ template <int HD>
 __device__ void start(State<HD> &state) {
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        state.largest[r] = NO_SCORE;
+        state.reference[r] = static_cast<float>(order::NOTHING);
         state.sum[r] = 0.0f;
     }
 #pragma unroll
@@ -306,9 +328,15 @@ __device__ void attend(const PrefillAttentionParams &p) {
     // The tile's first position sees all of a token tile up to here; its last position's window
     // begins there.
     const int seen_by_all = work.context + row_of(p, work.first) + 1,
-              oldest_of_last = oldest_token(p.kv, SPLIT ? work.newest : work.end - 1);
+              oldest_of_last = oldest_token(p.kv, work.newest);
     u32 now = ring, filled = ring + (STAGES - 1) * STAGE_BYTES;
     for (int tile = first_tile; tile <= last_tile; tile++) {
+        if (!SPLIT && tile > first_tile && order::begins_partition(tile * TOKENS)) {
+            float sums[4];
+            add_lanes(state, sums);
+            fold(p, sums, state, tile * TOKENS == order::end_of(work.oldest), false);
+            start(state);
+        }
         ptx::copy_async_wait<STAGES - 2>();
         // Everybody's part of the tile has landed, and everybody is done with the stage that is
         // filled next.
@@ -327,10 +355,13 @@ __device__ void attend(const PrefillAttentionParams &p) {
         now = now == ring + (STAGES - 1) * STAGE_BYTES ? ring : now + STAGE_BYTES;
     }
     ptx::copy_async_wait<0>();
-    if (SPLIT && work.part >= 0)
-        store_part<HD>(p, work, state);
-    else
-        store<HD>(p, work, state);
+    // Looked up again: there is no register to keep all of it.
+    if (!SPLIT) prefill::take(p, ptx::opaque(blockIdx.x), blockIdx.y, work);
+    float sums[4];
+    add_lanes(state, sums);
+    if (SPLIT && work.part >= 0) return store_part(p, work, sums, state);
+    if (!SPLIT && prefill::partitions_of(work) > 1) fold(p, sums, state, false, true);
+    store(p, work, sums, state);
 }
 
 }  // namespace

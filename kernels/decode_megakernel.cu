@@ -14,7 +14,7 @@
 // out     barrier [1] u32, 4-byte aligned; generations of barriers so far in its upper half, its
 //         lower half zero before and after
 // arch    sm_80, sm_90a
-// launch  grid [resident blocks], cooperative, block 256, shared the larger of attention's rings
+// launch  grid [resident blocks], cooperative, block 128, shared the larger of attention's rings
 //         and the products' stages
 // limit   bytes: layers * (weights + rows*(d*20 + ff*4 + heads*hd*8) + sum(min(context, window)) *
 //         kv_heads * hd * 4)
@@ -24,15 +24,15 @@
 //         block, 96 KiB a multiprocessor); before attention, where most blocks have
 //         nothing to do, O's first weights are prefetched into L2, too. Each stage is the kernel's
 //         own code on the same shares of the work, whatever the grid: a block of threads is one or
-//         several of its blocks in turn, so the bits are the five kernels'. Attention takes four of
-//         the eight warps.
+//         several of its blocks in turn, so the bits are the five kernels'.
 #include "common/barrier.cuh"
 #include "common/decode.cuh"
 #include "common/skinny.cuh"
 
 namespace {
 
-constexpr int TOKENS = 8, WEIGHT_STAGES = 6, ROW_STAGES = 4;
+constexpr int TOKENS = 8;
+static_assert(decode::THREADS == skinny::THREADS, "attention takes all warps");
 
 extern __shared__ __align__(256) u8 shared_bytes[];
 
@@ -41,21 +41,18 @@ extern __shared__ __align__(256) u8 shared_bytes[];
 template <class Epilogue>
 __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int blocks,
                                          GridBarrier &barrier) {
-    using Weights = skinny::LaneRing<WEIGHT_STAGES>;
+    using Kernel = skinny::Kernel<Epilogue, TOKENS, SKINNY_RINGS(10, 4, 20, 6)>;
     bool waited = false;
     const auto wait = [&] {
-        // Between two shares: the second may overwrite shared memory that the first still reads.
-        if (waited) {
-            __syncthreads();
-        } else {
-            barrier.wait();
-        }
+        if (!waited) barrier.wait();
         waited = true;
     };
 #pragma unroll 1
-    for (int me = ptx::opaque(blockIdx.x); me < blocks; me += gridDim.x)
-        skinny::Kernel<Epilogue, TOKENS, Weights, ROW_STAGES>(p, shared_bytes, me, blocks)
-            .run(wait);
+    for (int me = ptx::opaque(blockIdx.x); me < blocks; me += gridDim.x) {
+        Kernel(p, shared_bytes, me).run(wait);
+        // The next one's rings lie where this one's sums are still read.
+        __syncthreads();
+    }
     if (!waited) barrier.wait();
 }
 
@@ -64,15 +61,14 @@ __device__ __forceinline__ void multiply(const typename Epilogue::Params &p, int
 template <int HD, int TILES>
 __device__ __forceinline__ void attend(const MegakernelParams &p, GridBarrier &barrier) {
     barrier.wait();
-    if (threadIdx.x >= decode::THREADS) return;
 #pragma unroll 1
     for (int i = ptx::opaque(blockIdx.x); i < p.attention_pieces; i += gridDim.x) {
         const int splits = p.attention.splits, rest = i / splits;
         const decode::Piece piece = {i % splits, rest % p.attention_columns,
                                      rest / p.attention_columns};
-        decode::attend<HD, TILES, 1>(p.attention, piece, shared_bytes, [] {});
+        decode::attend<HD, TILES>(p.attention, piece, shared_bytes, [] {});
         // The next piece's rings lie where this one's exchange was.
-        decode::meet<1>();
+        __syncthreads();
     }
 }
 
@@ -130,7 +126,7 @@ __device__ __forceinline__ void run(const MegakernelParams &p) {
 
 #pragma unroll 1
         for (int me = blockIdx.x; me < now.o_blocks; me += gridDim.x)
-            skinny::prefetch(now.o.gemm, me, now.o_blocks, now.o_units);
+            skinny::prefetch(now.o.gemm, me, now.o_units);
         if (layer + 1 < p.end_layer) stages.fetch(p, layer + 1);
         attend<HD, TILES>(now, barrier);
         barrier.arrive();

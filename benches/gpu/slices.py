@@ -80,9 +80,13 @@ class Plan:
         yield Item("vectors", argv, 40, record, expects="1 passed")
 
     def correct(self):
-        """Every other test of the default path, each in a process, then some under memcheck."""
+        """Every other test of the default path, each in a process; whether answers depend on other
+        requests; some tests under memcheck."""
         names = [name for name in self.names if not name.startswith(MEGAKERNEL)]
         yield [self.test(name) for name in names[: self.scale.tests]]
+        if self.scale.flips:
+            argv = ["bench", "flips", "--device", "cuda", *self.scale.flips, "--json"]
+            yield Item("flips", [self.trail, *argv], 120)
         yield self.sanitizer("memcheck", TIMED)
 
     def figures(self):
@@ -218,6 +222,7 @@ class Scale:
     headline, batches = [1, 64], [1, 16, 32, 64, 128, 256]
     overlap, prompts, cases = [1, 8, 64, 256], [2048, 4096], 1000
     doctor, families, tests, jobs, slow = [], 1, 1000, 4, 1
+    flips = ["--requests", "24", "--tokens", "64"]
     serves, peers, counters = has("numpy"), has("torch"), True
 
 
@@ -231,6 +236,8 @@ class Rehearsal(Scale):
     # The overlap has four engines: a test of the program runs it on the emulator.
     headline, batches, overlap, prompts, cases = [1], [3], [], [40], 1
     doctor = ["--replays", "8", "--limit-factor", "4"]
+    # Some thirty engines: `cargo test` asks the same of smaller models.
+    flips = []
     # Every third family; nothing that needs numpy, PyTorch or a real profiler.
     families, tests, jobs, slow = 3, 1, 2, 2
     serves, peers, counters = False, False, False

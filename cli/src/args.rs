@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_runtime::cuda;
+use trail_runtime::cuda::{self, OrderChoice};
 use trail_runtime::engine::{ComputeDevice, CudaSettings, PolicyKind, ProbeDevice};
 use trail_runtime::engine::{DEFAULT_C, DEFAULT_MAX_QUEUE_BYTES, DEFAULT_MAX_REQUESTS, WhenFull};
 use trail_scheduler::limits::MAX_CONTEXT;
@@ -181,6 +181,10 @@ pub struct EngineArgs {
     /// GPU: launch decode steps kernel by kernel instead of replaying graphs
     #[arg(long, global = true)]
     no_graphs: bool,
+    /// GPU: order in which products sum: fixed (an answer does not depend on the batch) or free
+    /// (the faster one for each number of rows)
+    #[arg(long, global = true, value_name = "NAME", default_value = "fixed", value_parser = order)]
+    order: OrderChoice,
     /// GPU: all layers of a decode step of up to 4 requests in one launch; no faster on an H200
     #[arg(long, global = true)]
     megakernel: bool,
@@ -207,6 +211,14 @@ fn preemption(name: &str) -> Result<Preemption, String> {
         "swap" => Ok(Preemption::Swap),
         "recompute" => Ok(Preemption::Recompute),
         _ => Err("choose auto, swap or recompute".into()),
+    }
+}
+
+fn order(name: &str) -> Result<OrderChoice, String> {
+    match name {
+        "fixed" => Ok(OrderChoice::Fixed),
+        "free" => Ok(OrderChoice::Free),
+        _ => Err("choose fixed or free".into()),
     }
 }
 
@@ -358,6 +370,7 @@ impl EngineArgs {
     pub fn cuda(&self) -> CudaSettings {
         CudaSettings {
             graphs: !self.no_graphs,
+            order: self.order,
             megakernel: self.megakernel,
             probe: self.probe_device,
             host_kv_bytes: self.host_kv_gib << 30,

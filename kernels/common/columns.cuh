@@ -1,18 +1,7 @@
-// Online softmax of one warp over tiles of 16 tokens (tokens on mma's rows, query heads on its
-// columns), and the merge of partial softmaxes.
+// Softmax of decode rows over tiles of 16 tokens (tokens on mma's rows, heads on its columns), and
+// the merge of partial softmaxes.
 #pragma once
 #include "common/paged.cuh"
-
-/// One warp's part of the online softmax: 8 * TILES heads over its blocks. Lane (g = lane/4, q =
-/// lane%4) holds output places g and g+8 of each 16, heads 2q and 2q+1 of each 8.
-template <int HD, int TILES>
-struct Softmax {
-    float out[TILES][HD / 16][4];
-    /// Largest score so far times scale, by head; the same in all lanes of a column.
-    float largest[TILES][2];
-    /// This lane's share of the sum of exponentials.
-    float sum[TILES][2];
-};
 
 /// scores[token, head] of one block: tokens g and g+8, heads 2q and 2q+1.
 template <int HD, int TILES>
@@ -33,77 +22,169 @@ __device__ void score(u32 keys, const u32 (&queries)[TILES][HD / 16][2],
     }
 }
 
-/// The online softmax's update: scores become exponentials relative to the largest score so far;
-/// the accumulated output and sum are rescaled when it grows.
-template <int HD, int TILES>
-__device__ void soften(float scale, float (&scores)[TILES][4], Softmax<HD, TILES> &state) {
-    float largest[TILES][2];
-    bool grew = false;
+/// Exponentials of four blocks of 16 tokens, one of each warp, for all warps.
+template <int TILES>
+struct Exponentials {
+    static constexpr int HEADS = 8 * TILES, BLOCKS = 4;
+    /// Floats of a head: 4 more than tokens, so that the lanes of a store are in different banks.
+    static constexpr int STRIDE = BLOCK_TOKENS + 4;
+    float of[BLOCKS][HEADS][STRIDE];
+    /// Score that a block's exponentials are relative to.
+    float reference[BLOCKS][HEADS];
+};
+
+/// Scores of a warp's block become its exponentials, relative to a score of the block.
+template <int TILES>
+__device__ void put(float scale, const float (&scores)[TILES][4], Exponentials<TILES> &to) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float tile_max = fmaxf(scores[t][h], scores[t][h + 2]);
+            const int head = t * 8 + q * 2 + h;
+            const float low = order::on_grid(scores[t][h], scale),
+                        high = order::on_grid(scores[t][h + 2], scale);
+            float largest = fmaxf(low, high);
 #pragma unroll
             for (int step = 4; step < 32; step *= 2)
-                tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, step));
-            largest[t][h] = fmaxf(state.largest[t][h], tile_max * scale);
-            grew |= largest[t][h] > state.largest[t][h];
+                largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+            const float reference = order::reference_of(largest);
+            to.of[warp][head][g] = order::exponential(low, reference);
+            to.of[warp][head][g + 8] = order::exponential(high, reference);
+            if (g == 0) to.reference[warp][head] = reference;
         }
-    }
-    if (__any_sync(~0u, grew)) {
-#pragma unroll
-        for (int t = 0; t < TILES; t++) {
-            const float decay[2] = {ptx::exp2_approx(state.largest[t][0] - largest[t][0]),
-                                    ptx::exp2_approx(state.largest[t][1] - largest[t][1])};
-#pragma unroll
-            for (int j = 0; j < HD / 16; j++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) state.out[t][j][i] *= decay[i % 2];
-            }
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                state.sum[t][h] *= decay[h];
-                state.largest[t][h] = largest[t][h];
-            }
-        }
-    }
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            scores[t][i] = ptx::exp2_approx(scores[t][i] * scale - state.largest[t][i % 2]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) state.sum[t][h] += scores[t][h] + scores[t][h + 2];
     }
 }
 
-/// out[place, head] += values[token, place] * exponentials[token, head].
-template <int HD, int TILES>
-__device__ void accumulate(u32 values, const float (&exponentials)[TILES][4],
-                           Softmax<HD, TILES> &state) {
-    const int lane = threadIdx.x % 32;
-    const u32 row = values + chunk_at<HD>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    u32 b[TILES][2];
+/// One warp's part of a row's attention: 8 * TILES heads over all blocks, PLACES of the tiles of 16
+/// output places. Lane (g = lane/4, q = lane%4) holds places g and g+8 of each 16, heads 2q and
+/// 2q+1 of each 8; and what concerns the exponentials of head g.
+template <int PLACES, int TILES>
+struct Softmax {
+    /// Of the partition at work.
+    float out[TILES][PLACES][4];
+    /// The same of the partitions before it.
+    float total[TILES][PLACES][4];
+    /// Score that the exponentials are relative to, of head g; and those of the partitions before.
+    float reference[TILES], total_reference[TILES];
+    /// Sum of exponentials of head g, of tokens 2q and 2q+1 of every eight; and of the partitions
+    /// before, all tokens.
+    float sum[TILES], total_sum[TILES];
+
+    __device__ void clear() {
 #pragma unroll
-    for (int t = 0; t < TILES; t++) {
-        b[t][0] = ptx::transpose_matrix(ptx::pack_bf16(exponentials[t][0], exponentials[t][1]));
-        b[t][1] = ptx::transpose_matrix(ptx::pack_bf16(exponentials[t][2], exponentials[t][3]));
+        for (int t = 0; t < TILES; t++) {
+            sum[t] = 0.0f;
+#pragma unroll
+            for (int j = 0; j < PLACES; j++)
+                out[t][j][0] = out[t][j][1] = out[t][j][2] = out[t][j][3] = 0.0f;
+        }
     }
+    __device__ void start() {
+        clear();
 #pragma unroll
-    for (int j = 0; j < HD / 16; j++) {
-        u32 a[4];
-        ptx::load_matrix_x4_trans(a, along(row, j));
+        for (int t = 0; t < TILES; t++) {
+            reference[t] = total_reference[t] = static_cast<float>(order::NOTHING);
+            total_sum[t] = 0.0f;
 #pragma unroll
-        for (int t = 0; t < TILES; t++)
-            ptx::mma_bf16(state.out[t][j], a[0], a[1], a[2], a[3], b[t][0], b[t][1]);
+            for (int j = 0; j < PLACES; j++)
+                total[t][j][0] = total[t][j][1] = total[t][j][2] = total[t][j][3] = 0.0f;
+        }
     }
-}
+
+    /// Multiplies `values`, of heads 2q and 2q+1, by factors that lanes have for head g.
+    static __device__ __forceinline__ void scale(float (&values)[PLACES][4], float factor) {
+        const int q = threadIdx.x % 4;
+        const float even = __shfl_sync(~0u, factor, q * 8),
+                    odd = __shfl_sync(~0u, factor, q * 8 + 4);
+#pragma unroll
+        for (int j = 0; j < PLACES; j++) {
+            values[j][0] *= even, values[j][1] *= odd;
+            values[j][2] *= even, values[j][3] *= odd;
+        }
+    }
+
+    /// out[place, head] += values[token, place] * exponentials[token, head] over blocks
+    /// `first..last` of four, in their order. `values_of(block)` is where a block's values begin.
+    template <int HD, class Values>
+    __device__ __forceinline__ void accumulate(const Exponentials<TILES> &from, int first, int last,
+                                               const Values &values_of) {
+        constexpr int BLOCKS = Exponentials<TILES>::BLOCKS;
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+        float factor[TILES][BLOCKS], fall[TILES];
+        bool grew = false;
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const float before = reference[t];
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) {
+                const bool is_there = b >= first && b < last;
+                factor[t][b] = is_there ? from.reference[b][t * 8 + g] : NO_SCORE;
+                reference[t] = fmaxf(reference[t], factor[t][b]);
+            }
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++)
+                factor[t][b] = order::exponential(factor[t][b], reference[t]);
+            fall[t] = order::exponential(before, reference[t]);
+            grew |= reference[t] > before;
+        }
+        if (__any_sync(~0u, grew)) {
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                sum[t] *= fall[t];
+                scale(out[t], fall[t]);
+            }
+        }
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            if (b < first || b >= last) continue;
+            u32 weights[TILES][2];
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                const float *of = &from.of[b][t * 8 + g][q * 2];
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    float2 pair = *reinterpret_cast<const float2 *>(of + half * 8);
+                    pair.x *= factor[t][b], pair.y *= factor[t][b];
+                    sum[t] = __fadd_rn(__fadd_rn(sum[t], pair.x), pair.y);
+                    weights[t][half] = ptx::pack_bf16(pair.x, pair.y);
+                }
+            }
+            const u32 row = values_of(b) + chunk_at<HD>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+            for (int j = 0; j < PLACES; j++) {
+                u32 a[4];
+                ptx::load_matrix_x4_trans(a, along(row, warp * PLACES + j));
+#pragma unroll
+                for (int t = 0; t < TILES; t++)
+                    ptx::mma_bf16(out[t][j], a[0], a[1], a[2], a[3], weights[t][0], weights[t][1]);
+            }
+        }
+    }
+
+    /// Ends a partition: adds it to the total of those before.
+    __device__ void end_partition() {
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const float fall = order::exponential(total_reference[t], reference[t]);
+            total_sum[t] = __fadd_rn(total_sum[t] * fall, order::total(sum[t]));
+            scale(total[t], fall);
+#pragma unroll
+            for (int j = 0; j < PLACES; j++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    total[t][j][i] = __fadd_rn(total[t][j][i], out[t][j][i]);
+            }
+            total_reference[t] = reference[t];
+        }
+        clear();
+    }
+};
 
 /// Four places of one head, unnormalised, with what they are relative to.
 struct Merged {
     float4 out;
-    float largest, sum;
+    float reference, sum;
 };
 
 __device__ __forceinline__ void add_scaled(Merged &merged, const float4 &out, float sum,
@@ -115,19 +196,19 @@ __device__ __forceinline__ void add_scaled(Merged &merged, const float4 &out, fl
     merged.sum += sum * factor;
 }
 
-/// Sums the splits of one head in their order. `sums` and `out` are the first split's; others
+/// Sums the partitions of one head in their order. `sums` and `out` are the first split's; others
 /// follow at the strides.
 __device__ Merged merge_splits(const float *out, i64 out_stride, const float *sums, int sums_stride,
                                int splits) {
-    Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), NO_SCORE, 0.0f};
+    Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), static_cast<float>(order::NOTHING), 0.0f};
 #pragma unroll 8
     for (int s = 0; s < splits; s++)
-        merged.largest = fmaxf(merged.largest, ptx::load_l2_pair(sums + s * sums_stride).x);
+        merged.reference = fmaxf(merged.reference, ptx::load_l2_pair(sums + s * sums_stride).x);
 #pragma unroll 8
     for (int s = 0; s < splits; s++) {
         const float2 of_split = ptx::load_l2_pair(sums + s * sums_stride);
         add_scaled(merged, ptx::load_l2(out + s * out_stride), of_split.y,
-                   ptx::exp2_approx(of_split.x - merged.largest));
+                   order::exponential(of_split.x, merged.reference));
     }
     return merged;
 }

@@ -2,9 +2,10 @@
 // a group share one pass), a piece of it at a time: the body of attention_decode.cu and of the
 // attention stage of decode_megakernel.cu.
 //
-// Keys and values pass once per group of query heads. A warp is its own pipeline: it takes
-// every fourth 16-token block, with its own cp.async ring and softmax, so that
-// nothing but warp barriers stands in the loop. Splits merge in the last to arrive, in split order.
+// Keys and values pass once per group of query heads. Four blocks of 16 tokens are a tile: a warp
+// copies and scores one of these, with its own cp.async ring, and sums a quarter of the output
+// places over all four, in the one order of attention (order.cuh). A block of threads has one
+// partition of a row's context, and the last to arrive adds all; or it has all partitions.
 #pragma once
 #include "common/columns.cuh"
 
@@ -20,19 +21,8 @@ constexpr int STAGES = 3;
 constexpr int STAGES = 2;
 #endif
 
-/// A barrier of the working threads: of the whole block (0), or of its first `THREADS` by a named
-/// barrier.
-template <int BARRIER>
-__device__ __forceinline__ void meet() {
-    if constexpr (BARRIER == 0) {
-        __syncthreads();
-    } else {
-        ptx::barrier_named<BARRIER, THREADS>();
-    }
-}
-
-/// The piece that the threads compute: tokens `first_token..length` of a request; its
-/// warps take blocks `begin..end`.
+/// The piece that the threads compute: tokens `first_token..length` of a request, of these blocks
+/// `begin..end`.
 struct Work {
     int row, batch_idx, kv_head, head_tile, split, active_splits;
     int first_token, length, begin, end;
@@ -44,15 +34,16 @@ constexpr int TILE_BYTES = BLOCK_TOKENS * HD * 2;
 template <int HD>
 constexpr int STAGE_BYTES = 2 * TILE_BYTES<HD>;
 
-/// The ids of a warp's blocks, 32 at a time, one batch ahead.
+/// The ids of a warp's blocks, every fourth from `first` on, 32 at a time, one batch ahead. Blocks
+/// outside of `begin..end` are not looked up.
 struct BlockIds {
     const int *table;
-    int first, count;
+    int first, begin, end;
     int now, next;
 
     __device__ int fetch(int batch) const {
-        const int index = batch * 32 + threadIdx.x % 32;
-        return index < count ? ptx::load_l2_word(table + first + index * WARPS) : 0;
+        const int block = first + (batch * 32 + threadIdx.x % 32) * WARPS;
+        return block >= begin && block < end ? ptx::load_l2_word(table + block) : 0;
     }
     __device__ void start() {
         now = fetch(0);
@@ -117,69 +108,92 @@ __device__ void mask(const Work &work, int block, float (&scores)[TILES][4]) {
     }
 }
 
-/// One warp's loop over its KV blocks, through its cp.async ring. Keys and values are groups of
-/// copies of their own: at the wait for the keys of a block, its values and the STAGES - 1 blocks
-/// behind it, but for the last one's values, stay in flight. Older tokens than the newest are asked
-/// for before `wait`.
+/// Output places of a warp, in tiles of 16.
+template <int HD>
+constexpr int PLACES = HD / 16 / WARPS;
+/// Shared memory of a block: the warps' rings, then exponentials of two tiles.
+template <int HD>
+constexpr int RING_BYTES = WARPS * STAGES * STAGE_BYTES<HD>;
+
+/// The loop over the work's tiles. Keys and values are groups of copies of their own: at the wait
+/// for the keys of a block, its values and the STAGES - 1 blocks behind it, but for the last one's
+/// values, stay in flight. Older tokens than the newest are asked for before `wait`.
 template <int HD, int TILES, class Wait>
 __device__ void walk(const DecodeAttentionParams &p, const Work &work, u8 *shared,
-                     Softmax<HD, TILES> &state, const Wait &wait) {
+                     Softmax<PLACES<HD>, TILES> &state, const Wait &wait) {
+    static_assert(WARPS == Exponentials<TILES>::BLOCKS, "a block a warp");
+    constexpr int OWN_BYTES = STAGES * STAGE_BYTES<HD>;
     const int warp = threadIdx.x / 32;
-    const int first = work.begin + warp, count = max(work.end - first + WARPS - 1, 0) / WARPS;
-    const u32 ring = ptx::shared_address(shared) + warp * (STAGES * STAGE_BYTES<HD>);
+    const int first_tile = work.begin / WARPS, count = (work.end + WARPS - 1) / WARPS - first_tile,
+              first = first_tile * WARPS + warp;
+    const u32 rings = ptx::shared_address(shared), ring = rings + warp * OWN_BYTES;
+    auto *exponentials = reinterpret_cast<Exponentials<TILES> *>(shared + RING_BYTES<HD>);
     BlockIds ids{p.kv.block_table + static_cast<i64>(work.batch_idx) * p.kv.max_blocks, first,
-                 count, 0, 0};
+                 work.begin, work.end, 0, 0};
     ids.start();
+    const auto is_there = [&](int index) {
+        const int block = first + index * WARPS;
+        return block >= work.begin && block < work.end;
+    };
     // Keys of the block that was asked for last, and its tokens from there on.
     const bf16 *keys = nullptr;
     int valid = 0;
-    // An empty group keeps the count of groups that the waits rely on; at the end only such groups
-    // are pending.
+    // An empty group keeps the count of groups that the waits rely on.
     const auto copy_keys = [&](int index, u32 stage) {
-        if (index < count) {
+        if (is_there(index)) {
             keys = keys_of(p.kv, ids.at(index), work.kv_head, HD);
             valid = work.length - (first + index * WARPS) * BLOCK_TOKENS;
-            copy_tile<HD>(stage, keys, valid);
+            copy_tile<HD>(ring + stage, keys, valid);
         }
         ptx::copy_async_commit();
     };
     const auto copy_values = [&](int index, u32 stage) {
-        if (index < count)
-            copy_tile<HD>(stage + TILE_BYTES<HD>, keys + value_distance(p.kv, HD), valid);
+        if (is_there(index))
+            copy_tile<HD>(ring + stage + TILE_BYTES<HD>, keys + value_distance(p.kv, HD), valid);
         ptx::copy_async_commit();
     };
 #pragma unroll
     for (int stage = 0; stage < STAGES; stage++) {
         // The newest token is in the last block of all, which comes last in its warp, too.
         if (first + stage * WARPS == (work.length - 1) / BLOCK_TOKENS) wait();
-        copy_keys(stage, ring + stage * STAGE_BYTES<HD>);
-        if (stage < STAGES - 1) copy_values(stage, ring + stage * STAGE_BYTES<HD>);
+        copy_keys(stage, stage * STAGE_BYTES<HD>);
+        if (stage < STAGES - 1) copy_values(stage, stage * STAGE_BYTES<HD>);
     }
     wait();
     u32 queries[TILES][HD / 16][2];
     load_queries<HD, TILES>(p, work, queries);
-    // The stage at work, and the one before it.
-    u32 stage = ring, free = ring + (STAGES - 1) * STAGE_BYTES<HD>;
+    // The stage at work, and the one before it, from the beginning of a ring.
+    u32 stage = 0, free = (STAGES - 1) * STAGE_BYTES<HD>;
 #pragma unroll 1
     for (int index = 0; index < count; index++) {
+        Exponentials<TILES> &of_tile = exponentials[index % 2];
         ptx::copy_async_wait<2 * STAGES - 2>();
-        // All lanes' keys have landed, and all lanes have read the values that are filled next.
+        // All lanes' keys have landed.
         __syncwarp();
+        if (is_there(index)) {
+            float scores[TILES][4];
+            score<HD, TILES>(ring + stage, queries, scores);
+            const int block = first + index * WARPS;
+            if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length)
+                mask<TILES>(work, block, scores);
+            put<TILES>(p.scale, scores, of_tile);
+        }
+        ptx::copy_async_wait<2 * STAGES - 3>();
+        // All warps' values have landed, and exponentials are there; all are done with the values
+        // that are filled next, and with the exponentials of the tile before the last.
+        __syncthreads();
         copy_values(index + STAGES - 1, free);
-        float scores[TILES][4];
-        score<HD, TILES>(stage, queries, scores);
-        const int block = first + index * WARPS;
-        if (block * BLOCK_TOKENS < work.first_token || (block + 1) * BLOCK_TOKENS > work.length)
-            mask<TILES>(work, block, scores);
-        soften<HD, TILES>(p.scale, scores, state);
-        ptx::copy_async_wait<2 * STAGES - 2>();
-        // The same of values, and of keys.
-        __syncwarp();
         copy_keys(index + STAGES, stage);
-        accumulate<HD, TILES>(stage + TILE_BYTES<HD>, scores, state);
+        const int tile = first_tile + index;
+        state.template accumulate<HD>(
+            of_tile, work.begin - tile * WARPS, work.end - tile * WARPS,
+            [&](int block) { return rings + block * OWN_BYTES + stage + TILE_BYTES<HD>; });
+        if (index + 1 < count && order::begins_partition((tile + 1) * (WARPS * BLOCK_TOKENS)))
+            state.end_partition();
         free = stage;
-        stage = stage == ring + (STAGES - 1) * STAGE_BYTES<HD> ? ring : stage + STAGE_BYTES<HD>;
+        stage = stage == (STAGES - 1) * STAGE_BYTES<HD> ? 0 : stage + STAGE_BYTES<HD>;
     }
+    state.end_partition();
 }
 
 /// The warps' results side by side in shared memory, where the rings were.
@@ -188,53 +202,36 @@ struct Exchange {
     static constexpr int HEADS = 8 * TILES;
     /// Four floats more than a row, so that the lanes of a store are in different banks.
     static constexpr int STRIDE = HD + 4;
-    float out[WARPS][HEADS][STRIDE];
-    float largest[WARPS][HEADS];
-    float sum[WARPS][HEADS];
+    float out[HEADS][STRIDE];
+    float reference[HEADS];
+    float sum[HEADS];
 };
 
 template <int HD, int TILES>
-__device__ void put(Exchange<HD, TILES> &exchange, Softmax<HD, TILES> &state) {
+__device__ void put(Exchange<HD, TILES> &exchange, const Softmax<PLACES<HD>, TILES> &state) {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
+        if (warp == 0 && q == 0) {
+            exchange.reference[t * 8 + g] = state.total_reference[t];
+            exchange.sum[t * 8 + g] = state.total_sum[t];
+        }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int head = t * 8 + q * 2 + h;
-            float sum = state.sum[t][h];
+            float *row = exchange.out[t * 8 + q * 2 + h];
 #pragma unroll
-            for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-            if (g == 0) {
-                exchange.largest[warp][head] = state.largest[t][h];
-                exchange.sum[warp][head] = sum;
-            }
-#pragma unroll
-            for (int j = 0; j < HD / 16; j++) {
-                exchange.out[warp][head][j * 16 + g] = state.out[t][j][h];
-                exchange.out[warp][head][j * 16 + 8 + g] = state.out[t][j][h + 2];
+            for (int j = 0; j < PLACES<HD>; j++) {
+                const int place = (warp * PLACES<HD> + j) * 16 + g;
+                row[place] = state.total[t][j][h];
+                row[place + 8] = state.total[t][j][h + 2];
             }
         }
     }
 }
 
+/// Stores a piece; if it is a whole row that is the answer, else the last to arrive adds the
+/// partitions.
 template <int HD, int TILES>
-__device__ Merged merge_warps(const Exchange<HD, TILES> &exchange, int head, int place) {
-    Merged merged{make_float4(0.0f, 0.0f, 0.0f, 0.0f), NO_SCORE, 0.0f};
-#pragma unroll
-    for (int w = 0; w < WARPS; w++)
-        merged.largest = fmaxf(merged.largest, exchange.largest[w][head]);
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        const float factor = ptx::exp2_approx(exchange.largest[w][head] - merged.largest);
-        add_scaled(merged, *reinterpret_cast<const float4 *>(&exchange.out[w][head][place]),
-                   exchange.sum[w][head], factor);
-    }
-    return merged;
-}
-
-/// Merges the warps; with one split that is the answer, with more the last to arrive merges the
-/// splits.
-template <int HD, int TILES, int BARRIER>
 __device__ void finish(const DecodeAttentionParams &p, const Work &work,
                        const Exchange<HD, TILES> &exchange) {
     constexpr int HEADS = 8 * TILES;
@@ -250,7 +247,8 @@ __device__ void finish(const DecodeAttentionParams &p, const Work &work,
     float *partial_sums = p.partial_sums + unit * p.splits * HEADS * 2;
     for (int i = threadIdx.x; i < heads_here * (HD / 4); i += THREADS) {
         const int head = i / (HD / 4), place = i % (HD / 4) * 4;
-        const Merged merged = merge_warps<HD, TILES>(exchange, head, place);
+        const Merged merged = {*reinterpret_cast<const float4 *>(&exchange.out[head][place]),
+                               exchange.reference[head], exchange.sum[head]};
         if (work.active_splits == 1) {
             store_normalised(out + head * HD + place, merged);
             continue;
@@ -259,15 +257,15 @@ __device__ void finish(const DecodeAttentionParams &p, const Work &work,
             merged.out;
         if (place == 0)
             *reinterpret_cast<float2 *>(partial_sums + (work.split * HEADS + head) * 2) =
-                make_float2(merged.largest, merged.sum);
+                make_float2(merged.reference, merged.sum);
     }
     if (work.active_splits == 1) return;
-    meet<BARRIER>();
+    __syncthreads();
     if (threadIdx.x == 0) {
         is_last = ptx::add_acq_rel(p.tile_counters + unit, 1) + 1 == work.active_splits;
         if (is_last) p.tile_counters[unit] = 0;
     }
-    meet<BARRIER>();
+    __syncthreads();
     if (!is_last) return;
     for (int i = threadIdx.x; i < heads_here * (HD / 4); i += THREADS) {
         const int head = i / (HD / 4), place = i % (HD / 4) * 4;
@@ -297,41 +295,36 @@ __device__ bool take(const DecodeAttentionParams &p, const Piece &piece, Work &w
     if (work.batch_idx < 0) return false;
     work.length = position + 1;
     work.first_token = oldest_token(p.kv, position);
-    const int first = work.first_token / BLOCK_TOKENS, blocks = position / BLOCK_TOKENS + 1 - first;
-    // A short context is not cut into pieces that cost more than they carry.
-    work.active_splits = max(min(blocks / p.split_blocks, p.splits), 1);
-    work.begin = first + blocks * work.split / work.active_splits;
-    work.end = first + blocks * (work.split + 1) / work.active_splits;
+    work.begin = work.first_token / BLOCK_TOKENS;
+    work.end = position / BLOCK_TOKENS + 1;
+    const int first = order::partition_of(work.first_token),
+              partitions = order::partition_of(position) + 1 - first;
+    // A context of more partitions than there is room for has one block.
+    work.active_splits = partitions <= p.splits ? partitions : 1;
+    if (work.active_splits > 1) {
+        const int partition = first + work.split;
+        work.begin = max(work.begin, order::begin_of(partition) / BLOCK_TOKENS);
+        work.end = min(work.end, order::begin_of(partition + 1) / BLOCK_TOKENS);
+    }
     return work.split < work.active_splits;
 }
 
-/// Attention of one piece, by `THREADS` threads with `shared` for their rings and their exchange,
+/// Attention of one piece, by `THREADS` threads with `shared` for their rings and exponentials,
 /// 256-byte aligned. `wait` returns when the queries are there, and the rows' own keys and values;
 /// every thread calls it, perhaps twice.
-template <int HD, int TILES, int BARRIER, class Wait>
+template <int HD, int TILES, class Wait>
 __device__ __forceinline__ void attend(const DecodeAttentionParams &p, const Piece &piece,
                                        u8 *shared, const Wait &wait) {
     Work work;
     if (!take<TILES>(p, piece, work)) return wait();
-    Softmax<HD, TILES> state;
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-#pragma unroll
-        for (int j = 0; j < HD / 16; j++)
-            state.out[t][j][0] = state.out[t][j][1] = state.out[t][j][2] = state.out[t][j][3] =
-                0.0f;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            state.largest[t][h] = NO_SCORE;
-            state.sum[t][h] = 0.0f;
-        }
-    }
+    Softmax<PLACES<HD>, TILES> state;
+    state.start();
     walk<HD, TILES>(p, work, shared, state, wait);
-    meet<BARRIER>();
+    __syncthreads();
     auto &exchange = *reinterpret_cast<Exchange<HD, TILES> *>(shared);
     put<HD, TILES>(exchange, state);
-    meet<BARRIER>();
-    finish<HD, TILES, BARRIER>(p, work, exchange);
+    __syncthreads();
+    finish<HD, TILES>(p, work, exchange);
 }
 
 }  // namespace decode

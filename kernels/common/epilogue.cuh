@@ -6,7 +6,7 @@
 // does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on.
 #pragma once
 #include "common/ptx.cuh"
-#include "common/stream.cuh"
+#include "common/split_k.cuh"
 
 namespace epilogue {
 
@@ -70,8 +70,8 @@ struct Residual {
             squares += __shfl_xor_sync(0xffffffffu, squares, distance);
         const i64 row_start = static_cast<i64>(token) * p.d;
         if (lane == 0)
-            p.ss[static_cast<i64>(token) * (p.gemm.n / stream::FEATURES) +
-                 feature / stream::FEATURES] = squares;
+            p.ss[static_cast<i64>(token) * (p.gemm.n / split_k::FEATURES) +
+                 feature / split_k::FEATURES] = squares;
         if (at >= p.d) return;
         *reinterpret_cast<float4 *>(p.h + row_start + at) = h;
         *reinterpret_cast<uint2 *>(p.x_next + row_start + at) =
@@ -269,11 +269,11 @@ __device__ void scales_of(const typename Epilogue::Params &p, int token, float *
         row_scales<TOKENS, THREADS>(p.gemm, p.scale, token, scales);
 }
 
-/// Runs `Epilogue` over `rows` rows of sums [rows, stream::ROW], whole and visible to all threads;
+/// Runs `Epilogue` over `rows` rows of sums [rows, split_k::ROW], whole and visible to all threads;
 /// a warp has `BATCH` rows' inputs in flight. `scales` is null for rows that are scaled.
 template <class Epilogue, int THREADS, int BATCH>
 __device__ void finish(const typename Epilogue::Params &p, float *sums, const float *scales,
-                       stream::Place place, int rows) {
+                       split_k::Place place, int rows) {
     constexpr int WARPS = THREADS / 32;
     const int thread = ptx::thread_now(), warp = thread / 32, lane = thread % 32;
     if constexpr (HasHeadTerms<Epilogue>::YES) {
@@ -281,7 +281,7 @@ __device__ void finish(const typename Epilogue::Params &p, float *sums, const fl
             // The rows that this warp finishes below.
 #pragma unroll 1
             for (int i = warp; i < rows; i += WARPS)
-                head_terms(p, sums + i * stream::ROW, scales[i], place.feature, lane);
+                head_terms(p, sums + i * split_k::ROW, scales[i], place.feature, lane);
             __syncwarp();
             scales = nullptr;  // The rows are scaled.
         }
@@ -300,7 +300,7 @@ __device__ void finish(const typename Epilogue::Params &p, float *sums, const fl
             const int i = first + j * WARPS;
             if (i >= rows) break;
             const float scale = Scaled<Epilogue>::YES && scales ? scales[i] : 1.0f;
-            Epilogue::row(p, column, inputs[j], sums + i * stream::ROW, scale, place.token + i,
+            Epilogue::row(p, column, inputs[j], sums + i * split_k::ROW, scale, place.token + i,
                           place.feature, lane);
         }
     }

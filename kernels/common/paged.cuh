@@ -1,12 +1,9 @@
 // Tiles of the paged KV cache in shared memory, swizzled for ldmatrix.
 #pragma once
-#include "common/ptx.cuh"
+#include "common/order.cuh"
 
 /// Tokens of a block.
 constexpr int BLOCK_TOKENS = 16;
-
-/// The score of a token that is not attended to: minus infinity.
-#define NO_SCORE __int_as_float(static_cast<int>(0xff800000u))
 
 /// XOR swizzle: bytes from a tile's start to 16-byte chunk `chunk` of row `row`, rows of HD bf16.
 /// Eight rows at one chunk are in eight different groups of four banks, and so do eight

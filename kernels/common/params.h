@@ -9,8 +9,8 @@ typedef struct {
     unsigned short bits;
 } bf16;
 
-/// Operands of every matrix product: out[rows, n] = x[rows, k] * w[n, k]^T, its tiles shared by the
-/// grid as stream-K does (stream.cuh).
+/// Operands of every matrix product: out[rows, n] = x[rows, k] * w[n, k]^T, summed along k in
+/// pieces (split_k.cuh).
 typedef struct {
     /// Activations [rows, k] bf16, row-major, 16-byte aligned; rows are `k` elements apart.
     const bf16 *x;
@@ -19,11 +19,11 @@ typedef struct {
     const bf16 *w;
     /// Row of `x` that each row of the product reads [rows] i32; null: the same row.
     const int *row_list;
-    /// Partial sums of shared tiles [2 * grid, tile] f32, 16-byte aligned; unused where no tile is
-    /// shared.
+    /// Sums of pieces [tiles, pieces, tile] f32 where a block has one piece, totals [grid, tile]
+    /// f32 where it has all of a tile; 16-byte aligned; unused where there is one piece.
     float *partials;
-    /// Blocks that have added to a shared tile [tiles] u32 (the counters of stream-K's fix-up);
-    /// zero before the launch, zero after it.
+    /// Pieces that have arrived of a tile [tiles] u32 (the counters of the fix-up), zero before the
+    /// launch, zero after it. Null: a block has all pieces of a tile.
     unsigned int *tile_counters;
     /// Rows of the product.
     int rows;
@@ -36,8 +36,8 @@ typedef struct {
     /// Token tiles that are walked together before the next feature tile (tile swizzling, for L2);
     /// at least 1.
     int tile_swizzle;
-    /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved;
+    /// Pieces of the depth, at least 1.
+    int pieces;
 } GemmOperands;
 
 /// RMSNorm's row scale, from the partial sums of squares that the producer of `x` left: 1 /
@@ -254,23 +254,22 @@ typedef struct {
     const int *batch_idx;
     /// Attended values [T, heads, hd] bf16, 16-byte aligned.
     bf16 *out;
-    /// Unnormalised outputs of splits [T, kv_heads, head tiles, splits, heads of a tile, hd] f32,
-    /// 16-byte aligned; unused with one split.
+    /// Unnormalised outputs of partitions [T, kv_heads, head tiles, splits, heads of a tile, hd]
+    /// f32, 16-byte aligned; unused with one split.
     float *partial_out;
-    /// Largest score (times log2 e) and sum of exponentials of splits [T, kv_heads, head tiles,
-    /// splits, heads of a tile, 2] f32, 8-byte aligned.
+    /// References of the partitions' exponentials, and their sums [T, kv_heads, head tiles, splits,
+    /// heads of a tile, 2] f32, 8-byte aligned.
     float *partial_sums;
-    /// Splits that have finished [T, kv_heads, head tiles] u32; zero before the launch, zero after
-    /// it.
+    /// Partitions that have finished [T, kv_heads, head tiles] u32; zero before the launch, and
+    /// after it.
     unsigned int *tile_counters;
     /// Multiplies scores: log2(e) / sqrt(hd).
     float scale;
-    /// Most splits of one row: the grid's width.
+    /// Most partitions of a row that have a block each, the grid's width; a row of more has one
+    /// block.
     int splits;
-    /// Blocks of 16 tokens under which a split is not worth a block of threads; at least 1.
-    int split_blocks;
     /// Keeps the struct's size a multiple of its alignment in words.
-    int reserved;
+    int reserved[2];
 } DecodeAttentionParams;
 
 /// The part of MegakernelParams that differs between layers.
@@ -332,7 +331,7 @@ typedef struct {
     int attention_columns;
     /// Rows times columns times splits.
     int attention_pieces;
-    /// Units of 32 KiB of its share of O's weights that a block prefetches into L2 before
+    /// Units of 16 KiB of its piece of O's weights that a block prefetches into L2 before
     /// attention.
     int o_units;
     /// Keeps the struct's size a multiple of its alignment in words.
@@ -356,18 +355,18 @@ typedef struct {
     bf16 *out;
     /// Multiplies scores: log2(e) / sqrt(hd).
     float scale;
-    /// Most splits of a cut tile's context; 1 where no tile is cut.
+    /// Most partitions of a cut tile's context; 1 where no tile is cut.
     int splits;
-    /// Unnormalised outputs of the splits of cut tiles [cut tiles, kv_heads, splits, 128, hd] f32,
-    /// 16-byte aligned; unused where no tile is cut.
+    /// Unnormalised outputs of the partitions of cut tiles [cut tiles, kv_heads, splits, 128, hd]
+    /// f32, then totals of the other tiles, a block's at work [blocks, 128 * hd]; 16-byte aligned.
     float *partial_out;
-    /// Largest score (times log2 e) and sum of exponentials of the same [cut tiles, kv_heads,
-    /// splits, 128, 2] f32, 8-byte aligned.
+    /// References of the exponentials of the same, and their sums [.., 128, 2] f32, 8-byte
+    /// aligned.
     float *partial_sums;
-    /// Tiles whose contexts are cut: the first ones of `tiles`.
+    /// Tiles whose contexts are cut, a block a partition: the first ones of `tiles`.
     int cut_tiles;
-    /// Most tokens of a split, in units of 64.
-    int split_units;
+    /// Keeps the struct's size a multiple of its alignment in words.
+    int reserved;
 } PrefillAttentionParams;
 
 /// Attention of segments of prompt rows on Hopper.

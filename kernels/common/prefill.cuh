@@ -1,7 +1,8 @@
-// Prefill attention, by mma.sync and by wgmma: tiles, splits, masks, the reference of online
-// softmax. A tile is 128 queries of a segment, a query being a row and a head of the group that
-// shares a key/value head (GQA packing). Tiles with a long context may be cut (split-KV, as in
-// FlashDecoding): blocks share its tokens, and attention_merge.cu adds their parts.
+// Prefill attention, by mma.sync and by wgmma: tiles, partitions, masks, what exponentials are
+// relative to. A tile is 128 queries of a segment, a query being a row and a head of the group that
+// shares a key/value head (GQA packing). Its context is summed in partitions (order.cuh). A block
+// has all of a tile's, one after the other, or tiles with a long context are cut (split-KV, as in
+// FlashDecoding): a block a partition, which attention_merge.cu adds.
 #pragma once
 #include "common/paged.cuh"
 
@@ -9,8 +10,6 @@ namespace prefill {
 
 /// Queries of a tile.
 constexpr int QUERIES = 128;
-/// Splits begin and end at multiples of so many tokens: whole tiles of tokens of either kernel.
-constexpr int SPLIT_UNIT = 64;
 
 /// A tile of one key/value head: queries `first..count` (at most QUERIES) of a segment, over tokens
 /// `oldest..end`.
@@ -18,7 +17,7 @@ struct Work {
     int first_row, batch_idx, context, kv_head;
     int first, count;
     /// The first token that any query attends to, rounded down to a block; one beyond the last. Of
-    /// a split: its own.
+    /// a partition: its own.
     int oldest, end;
     /// The last query's position.
     int newest;
@@ -58,22 +57,27 @@ __device__ __forceinline__ bool take(const PrefillAttentionParams &p, int index,
     return segment.z >= 0;
 }
 
-/// Splits of a cut tile, and split `split` of it as the first unit and the one behind the last.
-/// With a window a tile may have fewer splits than the planner counted.
-struct Cut {
-    int splits, begin, end;
-};
-__device__ __forceinline__ Cut cut_of(const PrefillAttentionParams &p, const Work &work,
-                                      int split) {
-    const int first = work.oldest / SPLIT_UNIT,
-              units = (work.end + SPLIT_UNIT - 1) / SPLIT_UNIT - first,
-              splits = (units + p.split_units - 1) / p.split_units;
-    return {splits, first + units * split / splits, first + units * (split + 1) / splits};
+/// Number of a tile's partitions. With a window it may have fewer than the planner counted.
+__device__ __forceinline__ int partitions_of(const Work &work) {
+    return order::partition_of(work.end - 1) + 1 - order::partition_of(work.oldest);
 }
 
-/// Part of the first split of a cut tile.
+/// Part of the first partition of a cut tile.
 __device__ __forceinline__ int first_part(const PrefillAttentionParams &p, int tile, int kv_head) {
     return (tile * p.kv.kv_heads + kv_head) * p.splits;
+}
+
+/// Place for the total of a tile's partitions, behind the parts of cut tiles.
+__device__ __forceinline__ int total_part(const PrefillAttentionParams &p, int place) {
+    return first_part(p, p.cut_tiles, 0) + place;
+}
+
+/// `work` cut to the partition that begins at `oldest`, or in which that is.
+__device__ __forceinline__ Work partition_from(const Work &work, int oldest) {
+    Work part = work;
+    part.oldest = oldest;
+    part.end = min(work.end, order::end_of(oldest));
+    return part;
 }
 
 /// Looks up piece `index` of a launch in which tiles are cut: `splits` of each cut tile, then the
@@ -85,14 +89,14 @@ __device__ __forceinline__ bool take_piece(const PrefillAttentionParams &p, int 
         return take(p, index - cut_pieces + p.cut_tiles, kv_head, work);
     const int tile = index / p.splits, split = index - tile * p.splits;
     if (!take(p, tile, kv_head, work)) return false;
-    const Cut cut = cut_of(p, work, split);
+    const bool is_there = split < partitions_of(work);
+    const int begin = order::begin_of(order::partition_of(work.oldest) + split);
+    work = partition_from(work, max(work.oldest, begin));
     work.part = first_part(p, tile, kv_head) + split;
-    work.oldest = max(work.oldest, cut.begin * SPLIT_UNIT);
-    work.end = min(work.end, cut.end * SPLIT_UNIT);
-    return split < cut.splits;
+    return is_there;
 }
 
-/// Where a cut tile's query has its part: outputs, and the largest score with the sum.
+/// Where a cut tile's query has its part: outputs, and the reference score with the sum.
 template <int HD>
 __device__ __forceinline__ float *part_out(const PrefillAttentionParams &p, int part, int query) {
     return p.partial_out + (static_cast<i64>(part) * QUERIES + query) * HD;
@@ -117,23 +121,60 @@ __device__ __forceinline__ Visible visible_to(const PrefillAttentionParams &p, c
     return {position - first, p.kv.window > 0 ? p.kv.window : 0x7fffffff};
 }
 
-/// Value that a row's exponentials are relative to, and the factor of the earlier ones.
-struct Reference {
-    float value, decay;
-    bool grew;
-};
-
-/// Raises a row's `largest` score, times scale, by those of a tile: four
-/// neighbouring lanes have a `tile_max` of a part each (online softmax).
-__device__ __forceinline__ Reference raise(float &largest, float tile_max, float scale) {
+/// Raises what a row's exponentials are relative to, by the scores on the grid of a tile: four
+/// neighbouring lanes have a `tile_max` of a part each (online softmax). Returns the factor of what
+/// was summed before.
+__device__ __forceinline__ float raise(float &reference, float tile_max) {
     tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, 1));
     tile_max = fmaxf(tile_max, __shfl_xor_sync(~0u, tile_max, 2));
-    const float before = largest;
-    largest = fmaxf(before, tile_max * scale);
-    // With a window, a row's first tiles may hold nothing for it: then everything is zero relative
-    // to anything.
-    const float value = largest == NO_SCORE ? 0.0f : largest;
-    return {value, ptx::exp2_approx(before - value), largest > before};
+    const float before = reference;
+    reference = fmaxf(before, order::reference_of(tile_max));
+    return order::exponential(before, reference);
+}
+
+/// Adds a partition of two rows of a thread, 8 apart, to those before it, where a block has all of
+/// a tile's. `references` and `sums` of the rows and `QUADS` times four outputs, two of each row,
+/// are the partition's, then those of all up to it. `kept` and `total`, `stride` apart, are where
+/// they are between partitions.
+template <int QUADS>
+__device__ __forceinline__ void fold(float2 *kept, float4 *total, int stride, float *references,
+                                     float *sums, float *out, bool is_first, bool is_last) {
+    float before[2], now[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (is_first) continue;
+        const float2 earlier = ptx::load_l2_pair(reinterpret_cast<const float *>(kept + r * 8));
+        const float all = fmaxf(earlier.x, references[r]);
+        before[r] = order::exponential(earlier.x, all);
+        now[r] = order::exponential(references[r], all);
+        sums[r] = __fadd_rn(earlier.y * before[r], sums[r] * now[r]);
+        references[r] = all;
+    }
+    // The four lanes of a row read before one writes.
+    __syncwarp();
+    if (!is_last && threadIdx.x % 4 == 0) {
+        kept[0] = make_float2(references[0], sums[0]);
+        kept[8] = make_float2(references[1], sums[1]);
+    }
+    __syncwarp();
+    if (is_first) {
+#pragma unroll
+        for (int i = 0; i < QUADS; i++)
+            total[i * stride] =
+                make_float4(out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < QUADS; i++) {
+        const float4 earlier = ptx::load_l2(reinterpret_cast<const float *>(total + i * stride));
+        out[4 * i] = __fadd_rn(earlier.x * before[0], out[4 * i] * now[0]);
+        out[4 * i + 1] = __fadd_rn(earlier.y * before[0], out[4 * i + 1] * now[0]);
+        out[4 * i + 2] = __fadd_rn(earlier.z * before[1], out[4 * i + 2] * now[1]);
+        out[4 * i + 3] = __fadd_rn(earlier.w * before[1], out[4 * i + 3] * now[1]);
+        if (!is_last)
+            total[i * stride] =
+                make_float4(out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]);
+    }
 }
 
 }  // namespace prefill

@@ -1,13 +1,13 @@
 // The matrix product of few rows (GEMV-like, memory bound): every weight is read from global
 // memory once.
 //
-// Eight warps a block on a tile of 128 features: four pairs, each with 32 features; of a pair, one
-// warp takes the first half of a unit's depth and one the second. So each warp streams two tiles of
-// 16 features, and reads each fragment of activations for two tiles. Weights and activations come
-// through multistage pipelines, so that loads stay in flight while others are waited for: loads
-// into registers would share one scoreboard of the machine code, which can be waited for only until
-// it is empty. That of the activations is the block's, by cp.async, with one barrier a unit. That
-// of the weights is the ring of lane_ring.cuh.
+// Four warps a block on a piece of a tile of 128 features (split_k.cuh), each with 32 features over
+// the piece's whole depth: two tiles of 16, for which it reads each fragment of activations once.
+// Weights and activations come through multistage pipelines, so that loads stay in flight while
+// others are waited for: loads into registers would share one scoreboard of the machine code, which
+// can be waited for only until it is empty. That of the activations is the block's, by cp.async,
+// with one barrier a unit. That of the weights is the ring of lane_ring.cuh. Blocks are small, and
+// several share a multiprocessor: all are resident at one time where a product has few tiles.
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/lane_ring.cuh"
@@ -20,13 +20,17 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
     return row * (DEPTH * 2) + ((chunk ^ (row & 7)) * 16);
 }
 
-/// The product, with weights through a `Weights` and a ring of `STAGES` units of activations.
-template <class Epilogue, int TOKENS, class Weights, int STAGES>
+/// The product, with a ring of `WEIGHT_STAGES` steps of weights and one of `STAGES` units of
+/// activations.
+template <class Epilogue, int TOKENS, int WEIGHT_STAGES, int STAGES>
 struct Kernel {
     using Params = typename Epilogue::Params;
-    using Barrier = typename Weights::Barrier;
+    using Weights = LaneRing<WEIGHT_STAGES>;
     static constexpr int COLUMNS = TOKENS / 8;
-    static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2;
+    static constexpr int STAGE_BYTES = TOKENS * DEPTH * 2, SUM_BYTES = TOKENS * split_k::ROW * 4,
+                         RING_BYTES = Weights::BYTES + STAGES * STAGE_BYTES;
+    /// The rings, and over them, once they are used up, the sums.
+    static constexpr int POOL_BYTES = RING_BYTES > SUM_BYTES ? RING_BYTES : SUM_BYTES;
     /// Chunks of 16 bytes of a row of activations in a unit; rows that all threads copy at a time,
     /// a chunk each.
     static constexpr int CHUNKS = DEPTH / 8, ROWS_APART = THREADS / CHUNKS,
@@ -35,14 +39,16 @@ struct Kernel {
 
     const Params &p;
     const GemmOperands &g;
-    const stream::Line line;
+    const split_k::Pass part;
+    /// Elements of k of the piece.
+    const int begin, end;
     /// The ring of weights.
     const u32 weights;
     /// Stages of activations, and from the beginning of one this lane's first fragments.
     const u32 ring, rows_at;
     float *const sums;
     float *const scales;
-    const int lane, pair, half;
+    const int lane, warp;
 
     float sum[STRIPES][COLUMNS][4];
     /// Chunk of x with which each row begins that this thread copies; number of these rows that
@@ -50,20 +56,20 @@ struct Kernel {
     u32 rows[ROW_COPIES];
     int present;
 
-    /// As block `me` of `blocks`.
-    __device__ Kernel(const Params &params, unsigned char *shared, int me, int blocks)
+    /// As block `me` of all tiles' pieces.
+    __device__ Kernel(const Params &params, unsigned char *shared, int me)
         : p(params),
           g(params.gemm),
-          line(line_of(params.gemm, me, blocks)),
+          part({me / params.gemm.pieces, me % params.gemm.pieces}),
+          begin(split_k::begin_of(params.gemm, part.piece)),
+          end(split_k::begin_of(params.gemm, part.piece + 1)),
           weights(ptx::shared_address(shared)),
           ring(ptx::shared_address(shared) + Weights::BYTES),
-          rows_at(swizzled(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8,
-                           threadIdx.x / 128 * STEPS * 2 + threadIdx.x / 8 % 2)),
-          sums(reinterpret_cast<float *>(shared + Weights::BYTES + STAGES * STAGE_BYTES)),
-          scales(sums + TOKENS * stream::ROW),
+          rows_at(swizzled(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2)),
+          sums(reinterpret_cast<float *>(shared)),
+          scales(reinterpret_cast<float *>(shared + POOL_BYTES)),
           lane(threadIdx.x % 32),
-          pair(threadIdx.x / 32 % 4),
-          half(threadIdx.x / 128) {}
+          warp(threadIdx.x / 32) {}
 
     /// Prepares this thread's copies of activations.
     __device__ __forceinline__ void begin_rows() {
@@ -77,12 +83,12 @@ struct Kernel {
         }
     }
 
-    /// Starts the copy of a unit's activations into a stage; rows and columns beyond the matrix
-    /// become zeros.
-    __device__ __forceinline__ void copy_rows(int unit, int stage) {
+    /// Starts the copy of the activations from `depth` on into a stage; rows and columns beyond the
+    /// matrix become zeros. Beyond the piece there are none.
+    __device__ __forceinline__ void copy_rows(int depth, int stage) {
         const int i = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-        const int column = unit * DEPTH + chunk * 8;
-        if (TOKENS < ROWS_APART && i >= TOKENS) return;
+        if (depth >= end || (TOKENS < ROWS_APART && i >= TOKENS)) return;
+        const int column = depth + chunk * 8;
         const u32 to = ring + stage * STAGE_BYTES + swizzled(i, chunk);
         const int inside = column < g.k ? present : 0;
 #pragma unroll
@@ -120,48 +126,55 @@ struct Kernel {
         }
     }
 
-    /// The two halves of the depth added in shared memory, `sums` [TOKENS, ROW], visible to all.
+    /// The sums to shared memory, `sums` [TOKENS, ROW], visible to all.
     __device__ __forceinline__ void collect() {
-        float *corner = sums + lane % 4 * 2 * stream::ROW + pair * (STRIPES * 16) + lane / 4;
+        float *corner = sums + lane % 4 * 2 * split_k::ROW + warp * (STRIPES * 16) + lane / 4;
+        // Over the rings, which other warps may still read.
+        __syncthreads();
 #pragma unroll
-        for (int turn = 0; turn < 2; turn++) {
-            if (half == turn) {
+        for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
-                for (int s = 0; s < STRIPES; s++) {
+            for (int c = 0; c < COLUMNS; c++) {
 #pragma unroll
-                    for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-                        for (int r = 0; r < 4; r++) {
-                            float *at = corner + (c * 8 + r % 2) * stream::ROW + s * 16 + r / 2 * 8;
-                            *at = turn == 0 ? sum[s][c][r] : *at + sum[s][c][r];
-                        }
-                    }
-                }
+                for (int r = 0; r < 4; r++)
+                    corner[(c * 8 + r % 2) * split_k::ROW + s * 16 + r / 2 * 8] = sum[s][c][r];
             }
-            Barrier::wait();
         }
+        __syncthreads();
     }
 
-    /// Ends this block's part of a tile; `whole`: it has all of it.
-    __device__ __forceinline__ void end_tile(int tile, bool whole) {
-        const stream::Place place = {ptx::opaque(tile) * stream::FEATURES, 0};
-        const int rows = g.rows;
+    /// Ends the piece, and with the last one the tile.
+    __device__ __forceinline__ void end_piece() {
+        const split_k::Place place = {ptx::opaque(part.tile) * split_k::FEATURES, 0};
         collect();
         // Loads in flight of the fix-up, and rows whose inputs the epilogue has in flight: as many
         // as the registers of so many blocks hold.
-        constexpr int FLIGHT = TOKENS == 64 ? 16 : TOKENS == 32 ? 4 : 8;
+        constexpr int FLIGHT = TOKENS == 64 ? 16 : 8;
         __shared__ u32 arrived;
-        if (!whole && !stream::add_up<THREADS, TOKENS, FLIGHT, Barrier>(g, line, {tile}, sums, rows,
-                                                                        &arrived))
+        if (g.pieces > 1 && !split_k::add_up<THREADS, TOKENS, FLIGHT>(g, g.pieces, part, sums,
+                                                                      g.rows, &arrived))
             return;
-        constexpr int BATCH =
-            TOKENS == 64                                                              ? 4
-            : TOKENS == 8 || (TOKENS == 32 && sizeof(typename Epilogue::Column) > 16) ? 1
-                                                                                      : 2;
-        epilogue::finish<Epilogue, THREADS, BATCH>(p, sums, scales, place, rows);
+        constexpr int BATCH = TOKENS == 8 ? 2 : 4;
+        epilogue::finish<Epilogue, THREADS, BATCH>(p, sums, scales, place, g.rows);
     }
 
-    __device__ __forceinline__ void clear() {
+    /// The block's piece of the product; `wait` returns when what the product reads, weights aside,
+    /// is there.
+    template <class Wait>
+    __device__ __forceinline__ void run(const Wait &wait) {
+        // Weights do not depend on the previous kernel: their first copies are issued before it has
+        // ended.
+        Weights ahead(g, part.tile, begin, end, weights);
+        ahead.start();
+        wait();
+
+        begin_rows();
+        int behind = begin;
+#pragma unroll 1
+        for (int filled = 0; filled < STAGES - 1; filled++, behind += DEPTH)
+            copy_rows(behind, filled);
+        ptx::copy_async_commit();
+        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, 0, scales);
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
@@ -170,90 +183,62 @@ struct Kernel {
                 for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
             }
         }
-    }
-
-    /// The block's piece of the product; `wait` returns when what the product reads, weights aside,
-    /// is there. A block without a piece does not wait.
-    template <class Wait>
-    __device__ __forceinline__ void run(const Wait &wait) {
-        const int first = line.first(line.me), last = line.first(line.me + 1);
-        if (first == last) return;
-        // Weights do not depend on the previous kernel: their first copies are issued before it has
-        // ended.
-        Weights ahead(g, line, weights, first, last);
-        ahead.start();
-        wait();
-
-        Cursor now(line, first, last), behind = now;
-        begin_rows();
-#pragma unroll 1
-        for (int filled = 0; filled < STAGES - 1; filled++) {
-            if (behind.left > 0) {
-                copy_rows(behind.unit, filled);
-                behind.advance(line);
-            }
-        }
-        ptx::copy_async_commit();
-        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, 0, scales);
-        clear();
 
         // All that a full ring can hold is on its way: there is nothing to gain from a part of it.
         ptx::copy_async_wait<0>();
-        int begun = now.unit, stage = 0;
-        while (now.left > 0) {
-            const int tile = now.tile;
+        int stage = 0;
+#pragma unroll 1
+        for (int depth = begin; depth < end; depth += DEPTH, behind += DEPTH) {
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 ahead.template wait<STAGES>();
                 if (step == 0) {
-                    Barrier::wait();
-                    if (behind.left > 0) {
-                        copy_rows(behind.unit, stage == 0 ? STAGES - 1 : stage - 1);
-                        behind.advance(line);
-                    }
+                    __syncthreads();
+                    copy_rows(behind, stage == 0 ? STAGES - 1 : stage - 1);
                 }
                 multiply(ahead.at(), ring + stage * STAGE_BYTES, step);
-                ahead.pass(step);
+                ahead.pass();
             }
             stage = stage == STAGES - 1 ? 0 : stage + 1;
-            const bool ended = now.advance(line);
-            if (ended || now.left == 0) {
-                end_tile(tile, ended && begun == 0);
-                clear();
-                begun = 0;
-            }
         }
+        end_piece();
     }
 };
 
-/// Prefetches into L2 the first `units` units of weights that block `me` of `blocks` will stream, a
-/// line of 128 bytes a thread.
-__device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int blocks, int units) {
-    const stream::Line line = line_of(g, me, blocks);
-    const int first = line.first(me), last = min(line.first(me + 1), first + units);
+/// Prefetches into L2 the first `units` units of weights that block `me` will stream, a line of 128
+/// bytes a thread.
+__device__ __forceinline__ void prefetch(const GemmOperands &g, int me, int units) {
+    const int tile = me / g.pieces, piece = me % g.pieces,
+              begin = split_k::begin_of(g, piece) / DEPTH,
+              end = min(split_k::begin_of(g, piece + 1) / DEPTH, begin + units);
+    constexpr int LINES = STEPS * 512 / 128;
+    static_assert(split_k::FEATURES / 16 * LINES == THREADS, "a line a thread");
     const char *weights = reinterpret_cast<const char *>(g.w) +
-                          static_cast<i64>(threadIdx.x / 32) * g.k_padded * 32 +
-                          threadIdx.x % 32 * 128;
+                          static_cast<i64>(tile * (split_k::FEATURES / 16) + threadIdx.x / LINES) *
+                              g.k_padded * 32 +
+                          threadIdx.x % LINES * 128;
 #pragma unroll 1
-    for (int unit = first; unit < last; unit++) {
-        const i64 stripe = static_cast<i64>(unit / line.depth) * (stream::FEATURES / 16);
-        ptx::prefetch_l2(weights + stripe * g.k_padded * 32 +
-                         unit % line.depth * (DEPTH / 16 * 512));
-    }
+    for (int unit = begin; unit < end; unit++) ptx::prefetch_l2(weights + unit * (STEPS * 512));
 }
 
 }  // namespace skinny
 
-/// One instance: `TOKENS` rows at most a tile, `WEIGHT_STAGES` steps in a warp's ring of weights,
-/// `STAGES` units in the block's ring of activations, `BLOCKS` blocks a multiprocessor.
-#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHT_STAGES, STAGES, BLOCKS)               \
-    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                  \
-        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                       \
-        extern __shared__ __align__(128) unsigned char shared[];                           \
-        using Weights = skinny::LaneRing<WEIGHT_STAGES>;                                   \
-        using Kernel = skinny::Kernel<epilogue::EPILOGUE, TOKENS, Weights, STAGES>;        \
-        Kernel(p, shared, blockIdx.x, gridDim.x).run([] {                                  \
-            ptx::launch_successor();                                                       \
-            ptx::wait_for_predecessor();                                                   \
-        });                                                                                \
+/// One instance: `TOKENS` rows at most a tile; on sm_80 a ring of `WEIGHTS` steps of weights and
+/// one of `ROWS` units of activations, on sm_90a of `WEIGHTS_90` and `ROWS_90`; registers for
+/// `BLOCKS` blocks a multiprocessor.
+#if __CUDA_ARCH__ >= 900
+#define SKINNY_RINGS(WEIGHTS, ROWS, WEIGHTS_90, ROWS_90) WEIGHTS_90, ROWS_90
+#else
+#define SKINNY_RINGS(WEIGHTS, ROWS, WEIGHTS_90, ROWS_90) WEIGHTS, ROWS
+#endif
+#define SKINNY_KERNEL(NAME, EPILOGUE, TOKENS, WEIGHTS, ROWS, WEIGHTS_90, ROWS_90, BLOCKS)       \
+    extern "C" __global__ void __launch_bounds__(skinny::THREADS, BLOCKS)                       \
+        NAME(const __grid_constant__ epilogue::EPILOGUE::Params p) {                            \
+        extern __shared__ __align__(128) unsigned char shared[];                                \
+        skinny::Kernel<epilogue::EPILOGUE, TOKENS,                                              \
+                       SKINNY_RINGS(WEIGHTS, ROWS, WEIGHTS_90, ROWS_90)>(p, shared, blockIdx.x) \
+            .run([] {                                                                           \
+                ptx::launch_successor();                                                        \
+                ptx::wait_for_predecessor();                                                    \
+            });                                                                                 \
     }

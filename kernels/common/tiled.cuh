@@ -9,7 +9,7 @@
 #pragma once
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
-#include "common/stream.cuh"
+#include "common/split_k.cuh"
 
 namespace tiled {
 
@@ -23,9 +23,9 @@ struct Kernel {
     /// Two warps for each 64 tokens.
     static constexpr int THREADS = TOKENS / WARP_TOKENS * 64;
     static_assert(THREADS == TOKENS, "as the launch bounds have it");
-    static constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2,
+    static constexpr int WEIGHT_BYTES = split_k::FEATURES * DEPTH * 2,
                          STAGE_BYTES = WEIGHT_BYTES + TOKENS * DEPTH * 2;
-    static constexpr int SUM_BYTES = TOKENS * stream::ROW * 4;
+    static constexpr int SUM_BYTES = TOKENS * split_k::ROW * 4;
     /// The stages, and over them, once they are used up, the sums.
     static constexpr int POOL_BYTES =
         STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES;
@@ -33,7 +33,7 @@ struct Kernel {
     /// Chunks of 16 bytes of a unit: of a row of activations, and of 16 features of weights; and
     /// the threads that copy the latter.
     static constexpr int CHUNKS = DEPTH / 8, RUN = STEPS * 32,
-                         RUN_THREADS = THREADS / (stream::FEATURES / 16);
+                         RUN_THREADS = THREADS / (split_k::FEATURES / 16);
     /// Chunks that a thread copies of a unit, and distance of their rows of activations.
     static constexpr int WEIGHT_COPIES = RUN / RUN_THREADS, ROW_COPIES = TOKENS * CHUNKS / THREADS,
                          ROWS_APART = THREADS / CHUNKS;
@@ -165,20 +165,8 @@ struct Kernel {
         __syncthreads();
     }
 
-    /// Sums units [from, to) of the tile at `place`.
-    __device__ __forceinline__ void accumulate(stream::Place place, int from, int to) {
-        begin_copies(place.feature, from, to);
-        int left = to - from;
-#pragma unroll
-        for (int stage = 0; stage < STAGES - 1; stage++) {
-            if (stage < left) {
-#pragma unroll
-                for (int part = 0; part < STEPS; part++)
-                    copy(ring + stage * STAGE_BYTES, part);
-            }
-            end_copy(left + STAGES - 1 - stage);
-        }
-        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
+    /// Clears the sums, at the beginning of a piece.
+    __device__ __forceinline__ void clear() {
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
 #pragma unroll
@@ -187,30 +175,70 @@ struct Kernel {
                 for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
             }
         }
+    }
+
+    /// Adds the sums of piece `piece` to those before it, where a block has a tile's pieces.
+    __device__ __forceinline__ void carry(int piece) {
+        constexpr int QUADS = STRIPES * COLUMNS;
+        float4 *total = reinterpret_cast<float4 *>(g.partials) + blockIdx.x * (QUADS * THREADS) +
+                        ptx::thread_now();
+#pragma unroll
+        for (int s = 0; s < STRIPES; s++) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++)
+                split_k::carry(total + (s * COLUMNS + c) * THREADS, sum[s][c], piece == 0,
+                               piece == g.pieces - 1);
+        }
+    }
+
+    /// Sums the pieces of `part`, whose tile is at `place`. The pipeline runs on from one to the
+    /// next.
+    __device__ __forceinline__ void accumulate(split_k::Place place, const split_k::Part &part) {
+        const int from = split_k::begin_of(g, part.piece) / DEPTH, to = part.end(g) / DEPTH;
+        begin_copies(place.feature, from, to);
+        int left = to - from;
+#pragma unroll
+        for (int stage = 0; stage < STAGES - 1; stage++) {
+            if (stage < left) {
+#pragma unroll
+                for (int step = 0; step < STEPS; step++)
+                    copy(ring + stage * STAGE_BYTES, step);
+            }
+            end_copy(left + STAGES - 1 - stage);
+        }
+        epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, place.token, scales);
         arrive();
         load(0, ring, 0);
         // The stage at work, and the one before it, which no warp reads any more.
         u32 stage = ring, free = ring + (STAGES - 1) * STAGE_BYTES;
 #pragma unroll 1
-        for (; left > 0; left--) {
-            const u32 next =
-                stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : stage + STAGE_BYTES;
+        for (int piece = 0; left > 0; piece++) {
+            // Units behind this piece.
+            const int rest =
+                split_k::carries(g) ? (g.k_padded - split_k::begin_of(g, piece + 1)) / DEPTH : 0;
+            clear();
+#pragma unroll 1
+            for (; left > rest; left--) {
+                const u32 next =
+                    stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : stage + STAGE_BYTES;
 #pragma unroll
-            for (int step = 0; step < STEPS; step++) {
-                if (left > STAGES - 1) copy(free, step);
-                if (step + 1 == STEPS) end_copy(left);
-                if (step + 1 < STEPS) {
-                    load((step + 1) % 2, stage, step + 1);
-                } else {
-                    // The fragments of this stage have all been read: the barrier that frees it can
-                    // come before its last products.
-                    arrive();
-                    if (left > 1) load(0, next, 0);
+                for (int step = 0; step < STEPS; step++) {
+                    if (left > STAGES - 1) copy(free, step);
+                    if (step + 1 == STEPS) end_copy(left);
+                    if (step + 1 < STEPS) {
+                        load((step + 1) % 2, stage, step + 1);
+                    } else {
+                        // The fragments of this stage have all been read: the barrier that frees it
+                        // can come before its last products.
+                        arrive();
+                        if (left > 1) load(0, next, 0);
+                    }
+                    multiply(step % 2);
                 }
-                multiply(step % 2);
+                free = stage;
+                stage = next;
             }
-            free = stage;
-            stage = next;
+            if (split_k::carries(g)) carry(piece);
         }
         ptx::copy_async_wait<0>();
         __syncthreads();
@@ -220,7 +248,7 @@ struct Kernel {
     __device__ __forceinline__ void collect(float *sums) {
         const int thread = ptx::thread_now(), lane = thread % 32, feature_half = thread / 32 % 2,
                   token_block = thread / 64;
-        float *corner = sums + (token_block * WARP_TOKENS + lane % 4 * 2) * stream::ROW +
+        float *corner = sums + (token_block * WARP_TOKENS + lane % 4 * 2) * split_k::ROW +
                         feature_half * (STRIPES * 16) + lane / 4;
 #pragma unroll
         for (int s = 0; s < STRIPES; s++) {
@@ -228,7 +256,7 @@ struct Kernel {
             for (int c = 0; c < COLUMNS; c++) {
 #pragma unroll
                 for (int r = 0; r < 4; r++)
-                    corner[(c * 8 + r % 2) * stream::ROW + s * 16 + r / 2 * 8] = sum[s][c][r];
+                    corner[(c * 8 + r % 2) * split_k::ROW + s * 16 + r / 2 * 8] = sum[s][c][r];
             }
         }
         __syncthreads();
@@ -237,18 +265,19 @@ struct Kernel {
     __device__ void run() {
         ptx::launch_successor();
         ptx::wait_for_predecessor();
-        const int tiles = g.n / stream::FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
-        stream::Share share(g, tiles, g.k_padded / DEPTH);
+        const int tiles = g.n / split_k::FEATURES * ((g.rows + TOKENS - 1) / TOKENS);
+        const int parts = split_k::Part::count(g, tiles);
 #pragma unroll 1
-        for (stream::Part part; share.next(part);) {
-            const stream::Place place = stream::place_of<TOKENS>(g, part.tile);
+        for (int index = blockIdx.x; index < parts; index += gridDim.x) {
+            const split_k::Part part(g, index);
+            const split_k::Place place = split_k::place_of<TOKENS>(g, part.tile);
             for (int i = threadIdx.x; i < TOKENS; i += THREADS) {
                 const int row = place.token + i;
                 sources[i] = row >= g.rows ? -1 : g.row_list ? g.row_list[row] : row;
             }
             __syncthreads();
-            accumulate(place, part.from, part.to);
-            end_tile(share, part);
+            accumulate(place, part);
+            end_part({g, ptx::opaque(index)});
             // Redundant, as the one behind `sources` orders the same accesses; without it ptxas
             // keeps up to 13 more registers live.
             __syncthreads();
@@ -256,15 +285,16 @@ struct Kernel {
     }
 
     /// Ends this block's part of a tile.
-    __device__ __forceinline__ void end_tile(const stream::Share &share, const stream::Part &part) {
+    __device__ __forceinline__ void end_part(const split_k::Part &part) {
         float *sums = reinterpret_cast<float *>(pool);
         collect(sums);
-        const stream::Place place = stream::place_of<TOKENS>(g, ptx::opaque(part.tile));
-        const bool is_whole = part.to - part.from == share.line.depth;
+        const split_k::Place place = split_k::place_of<TOKENS>(g, part.tile);
         const int rows = min(TOKENS, g.rows - place.token);
         __shared__ u32 arrived;
-        if (!is_whole && !stream::add_up<THREADS, TOKENS, 8>(
-                             g, share.line, {part.tile - share.whole}, sums, rows, &arrived))
+        // More loads in flight would spill registers on sm_90a.
+        constexpr int FLIGHT = TOKENS == 128 ? 4 : 8;
+        if (split_k::has_one(g) && !split_k::add_up<THREADS, TOKENS, FLIGHT>(
+                                       g, g.pieces, {part.tile, part.piece}, sums, rows, &arrived))
             return;
         epilogue::finish<Epilogue, THREADS, 2>(p, sums, scales, place, rows);
     }

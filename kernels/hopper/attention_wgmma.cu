@@ -7,8 +7,8 @@
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
 // out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
-// out     partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, scratch, 16-byte aligned
-// out     partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, scratch, 8-byte aligned
+// out     partial_out [cut_tiles*kv_heads*splits + blocks, 128, hd] f32, scratch, 16-byte aligned
+// out     partial_sums [cut_tiles*kv_heads*splits + blocks, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_90a
 // launch  grid [at most multiprocessors], block 384, shared 64 KiB at hd 64, 128 KiB at hd 128: 4
 //         stages of 64 keys and values, barriers
@@ -20,9 +20,10 @@
 //         registers: from shared memory they would take as many of its cycles as the keys, and
 //         products of 64 columns would wait for shared memory. Scores of a tile are multiplied
 //         together with the values of the one before, so that softmax overlaps products within a
-//         warpgroup (FlashAttention-3), and between the two. Only a work's first tile and those at
-//         the diagonal or at the window's edge are masked, by code of their own. The order of
-//         tokens is fixed: same bits every time.
+//         warpgroup (FlashAttention-3), and between the two. Only a partition's first tile and
+//         those at the diagonal or at the window's edge are masked, by code of their own. At the
+//         end of a partition its sums are added to those before, in a workspace
+//         (common/order.cuh).
 #include "hopper/pipeline.cuh"
 #include "hopper/warpgroup_softmax.cuh"
 
@@ -208,16 +209,26 @@ struct Kernel {
         if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty + stage * 8);
     }
 
+    /// Adds a partition to those before it, of a block that has all of a work's; `sums` are its
+    /// sums, then those of all up to it.
+    __device__ __forceinline__ void fold(float (&sums)[2], State &state, bool is_first,
+                                         bool is_last) const {
+        const int thread = ptx::thread_now(), part = prefill::total_part(p, blockIdx.x);
+        float2 *kept = reinterpret_cast<float2 *>(
+            prefill::part_sums(p, part, thread / 32 * 16 + thread % 32 / 4));
+        float4 *total = reinterpret_cast<float4 *>(prefill::part_out<HD>(p, part, 0)) + thread;
+        prefill::fold<HD / 8>(kept, total, CONSUMERS, state.reference, sums, state.out, is_first,
+                              is_last);
+    }
+
     /// Normalises and stores this thread's rows.
-    __device__ __forceinline__ void store(const Work &work, const State &state) const {
+    __device__ __forceinline__ void store(const Work &work, const float (&sums)[2],
+                                          const State &state) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float sum = state.sum[r];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
             const int query = softmax::query_of(work, r);
             if (query >= work.count) continue;
-            const float scale = 1.0f / sum;
+            const float scale = 1.0f / sums[r];
             u32 *out = reinterpret_cast<u32 *>(p.out + head_offset(p, work, query, HD)) +
                        threadIdx.x % 4;
 #pragma unroll
@@ -227,18 +238,17 @@ struct Kernel {
         }
     }
 
-    /// Stores this thread's rows as they are, with what they are relative to: a part of a cut tile.
-    __device__ __forceinline__ void store_part(const Work &work, const State &state) const {
+    /// Stores this thread's rows as they are, with what they are relative to: a partition of a cut
+    /// tile.
+    __device__ __forceinline__ void store_part(const Work &work, const float (&sums)[2],
+                                               const State &state) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float sum = state.sum[r];
-            sum += __shfl_xor_sync(~0u, sum, 1);
-            sum += __shfl_xor_sync(~0u, sum, 2);
             const int query = softmax::query_of(work, r) - work.first;
             if (work.first + query >= work.count) continue;
             if (threadIdx.x % 4 == 0)
                 *reinterpret_cast<float2 *>(prefill::part_sums(p, work.part, query)) =
-                    make_float2(state.largest[r], sum);
+                    make_float2(state.reference[r], sums[r]);
             float2 *out = reinterpret_cast<float2 *>(prefill::part_out<HD>(p, work.part, query)) +
                           threadIdx.x % 4;
 #pragma unroll
@@ -247,7 +257,7 @@ struct Kernel {
         }
     }
 
-    /// The first tile of a work: nothing to overlap with.
+    /// The first tile of a partition: nothing to overlap with.
     __device__ __forceinline__ void first_step(const Work &work, State &state, int tile,
                                                int stage) const {
         Scores scores;
@@ -261,16 +271,15 @@ struct Kernel {
         softmax::weigh(state, scores, false, decay);
     }
 
-    /// All tiles of a work but the values of the last, whose stage is returned.
+    /// All tiles of a partition but the values of the last, whose stage is returned.
     __device__ __forceinline__ int attend(const Work &work, State &state,
                                           PipelineState<STAGES> &at) const {
         int tile = work.oldest / TOKENS, before = at.stage;
         const int end = (work.end + TOKENS - 1) / TOKENS;
         // The first position sees all of the tiles up to here; the last one's window begins there.
         const int seen_by_all = (work.context + row_of(p, work.first) + 1) / TOKENS,
-                  seen_end = SPLIT ? min(seen_by_all, end) : seen_by_all,
-                  newest = SPLIT ? work.newest : work.end - 1,
-                  seen_begin = (oldest_token(p.kv, newest) + TOKENS - 1) / TOKENS;
+                  seen_end = min(seen_by_all, end),
+                  seen_begin = (oldest_token(p.kv, work.newest) + TOKENS - 1) / TOKENS;
         const auto wait_for_next = [&] {
             at.advance();
             if (tile + 1 < end) pipeline::wait(full + at.stage * 8, at.parity);
@@ -304,16 +313,27 @@ struct Kernel {
         if (more) load_queries(work, state);
         while (more) {
             more = next(round, following);
-            const int last = attend(work, state, at);
-            if (more) load_queries(following, state);
-            accumulate(state, last);
-            ptx::wgmma_wait<0>();
-            ptx::wgmma_results(state.out);
-            release(last);
-            if (SPLIT && work.part >= 0)
-                store_part(work, state);
-            else
-                store(work, state);
+            Work part = prefill::partition_from(work, work.oldest);
+            while (true) {
+                const bool is_last = part.end == work.end;
+                const int last = attend(part, state, at);
+                if (is_last && more) load_queries(following, state);
+                accumulate(state, last);
+                ptx::wgmma_wait<0>();
+                ptx::wgmma_results(state.out);
+                release(last);
+                float sums[2] = {order::total(state.sum[0]), order::total(state.sum[1])};
+                const bool is_first = part.oldest == work.oldest;
+                if (SPLIT && work.part >= 0)
+                    store_part(part, sums, state);
+                else if (!SPLIT && (!is_first || !is_last))
+                    fold(sums, state, is_first, is_last);
+                if (is_last) {
+                    if (!SPLIT || work.part < 0) store(work, sums, state);
+                    break;
+                }
+                part = prefill::partition_from(work, part.end);
+            }
             work = following;
         }
     }

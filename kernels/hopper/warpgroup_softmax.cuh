@@ -9,13 +9,13 @@ namespace softmax {
 template <int TOKENS>
 using Scores = float[TOKENS / 2];
 
-/// A work in progress: queries and weights as operands, output as sums of products, largest score
-/// times scale and sum of exponentials (this thread's share) of each row.
+/// A partition in progress: queries and weights as operands, output as sums of products, of each
+/// row the reference of its exponentials and this thread's sum.
 template <int HD, int TOKENS>
 struct State {
     u32 queries[HD / 16][4], weights[TOKENS / 16][4];
     float out[HD / 2];
-    float largest[2], sum[2];
+    float reference[2], sum[2];
 };
 
 /// The query of this thread's row `r`.
@@ -25,7 +25,7 @@ __device__ __forceinline__ int query_of(const prefill::Work &work, int r) {
 
 template <int HD, int TOKENS>
 __device__ __forceinline__ void begin(State<HD, TOKENS> &state) {
-    state.largest[0] = state.largest[1] = NO_SCORE;
+    state.reference[0] = state.reference[1] = static_cast<float>(order::NOTHING);
     state.sum[0] = state.sum[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < HD / 2; i++) state.out[i] = 0.0f;
@@ -59,22 +59,26 @@ __device__ __forceinline__ bool soften(State<HD, TOKENS> &state, float scale,
     for (int r = 0; r < 2; r++) {
         float tile_max = NO_SCORE;
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++)
-            tile_max = fmaxf(tile_max, fmaxf(scores[n * 4 + r * 2], scores[n * 4 + r * 2 + 1]));
-        const prefill::Reference raised = prefill::raise(state.largest[r], tile_max, scale);
-        decay[r] = raised.decay;
-        grew |= raised.grew;
-        float sum = 0.0f;
+        for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float &score = scores[n * 4 + r * 2 + e];
+                score = order::on_grid(score, scale);
+                tile_max = fmaxf(tile_max, score);
+            }
+        }
+        decay[r] = prefill::raise(state.reference[r], tile_max);
+        grew |= decay[r] != 1.0f;
+        state.sum[r] *= decay[r];
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &score = scores[n * 4 + r * 2 + e];
-                score = ptx::exp2_approx(score * scale - raised.value);
-                sum += score;
+                score = order::exponential(score, state.reference[r]);
+                state.sum[r] = __fadd_rn(state.sum[r], score);
             }
         }
-        state.sum[r] = state.sum[r] * decay[r] + sum;
     }
     return grew;
 }

@@ -8,20 +8,18 @@
 // operand wants), activations straight from the ring. While they end a tile, through a
 // separate buffer, the ring already fills for the next.
 //
-// Hybrid stream-K: as many whole tiles as there are blocks, wave after wave; the tiles of the last,
-// incomplete wave are a line that all blocks share in equal parts (common/stream.cuh), unless the
-// plan leaves them whole.
+// Pieces of the depth (common/split_k.cuh): blocks walk over whole tiles, and add each piece to the
+// total of those before, or over the pieces of all tiles, whose last block adds them.
 //
 // Clusters: the two blocks of a cluster, neighbours in y, have tiles of the same tokens and of
 // neighbouring features, and walk them in step. Each loads its own weights and half of the
 // activations, which the copy engine writes to both (multicast): 32 KiB of L2 a stage of 256 tokens
 // in place of 48. (With tiles of the same features they would share weights, and load 40.) A stage
-// is free when the consumers of both blocks have read it. Tiles are cut by gridDim.x alone, so the
-// same grid without clusters sums in the same order.
+// is free when the consumers of both blocks have read it.
 #pragma once
 #include "common/epilogue.cuh"
 #include "hopper/pipeline.cuh"
-#include "common/stream.cuh"
+#include "common/split_k.cuh"
 
 namespace wgmma {
 
@@ -32,9 +30,10 @@ using pipeline::wait;
 
 /// Depth of a stage, and its products along k.
 constexpr int DEPTH = 64, STEPS = DEPTH / 16;
-/// Depth of a unit of the line: two stages (k_padded is a multiple of 256).
+/// Depth of a unit: two stages. Pieces are whole units.
 constexpr int UNIT_DEPTH = 2 * DEPTH;
-constexpr int WEIGHT_BYTES = stream::FEATURES * DEPTH * 2;
+static_assert(split_k::UNIT % UNIT_DEPTH == 0, "pieces are whole units");
+constexpr int WEIGHT_BYTES = split_k::FEATURES * DEPTH * 2;
 /// Bytes of a stage that belong to one tile of 16 features: contiguous in global memory too.
 constexpr int RUN_BYTES = STEPS * 512;
 /// Rows of activations that one copy brings.
@@ -68,36 +67,35 @@ struct Kernel {
         : all(params),
           p(params.base),
           g(params.base.gemm),
-          tiles(params.base.gemm.n / (gridDim.y * stream::FEATURES) *
+          tiles(params.base.gemm.n / (gridDim.y * split_k::FEATURES) *
                 ((params.base.gemm.rows + TOKENS - 1) / TOKENS)),
           ring(ptx::shared_address(shared)),
           sums(reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES)),
-          scales(sums + PASS * stream::ROW),
+          scales(sums + PASS * split_k::ROW),
           full(ptx::shared_address(scales + TOKENS)),
           empty(full + STAGES * 8),
           arrived(reinterpret_cast<u32 *>(scales + TOKENS) + STAGES * 4) {}
 
     /// Place of a tile of this block's column of the grid: each has every gridDim.y-th tile of
     /// features, numbered as if there were no others.
-    __device__ __forceinline__ stream::Place place_of(int tile) const {
+    __device__ __forceinline__ split_k::Place place_of(int tile) const {
         const int columns = gridDim.y, column = blockIdx.y;
         struct {
             int n, rows, tile_swizzle;
         } one = {g.n / columns, g.rows, g.tile_swizzle};
-        const stream::Place place = stream::place_of<TOKENS>(one, tile);
-        return {place.feature * columns + column * stream::FEATURES, place.token};
+        const split_k::Place place = split_k::place_of<TOKENS>(one, tile);
+        return {place.feature * columns + column * split_k::FEATURES, place.token};
     }
 
-    /// The fix-up's workspace of a column.
+    /// The workspace of a column.
     struct Workspace {
         float *partials;
         u32 *tile_counters;
     };
-    /// `tiles`: those of its line.
-    __device__ __forceinline__ Workspace workspace(int tiles) const {
-        constexpr int BLOCK_FLOATS = 2 * TOKENS * stream::FEATURES;
-        const int column = blockIdx.y, blocks = gridDim.x;
-        return {g.partials + static_cast<i64>(column) * blocks * BLOCK_FLOATS,
+    __device__ __forceinline__ Workspace workspace() const {
+        const int column = blockIdx.y;
+        return {g.partials +
+                    static_cast<i64>(column) * tiles * g.pieces * (TOKENS * split_k::FEATURES),
                 g.tile_counters + column * tiles * (TOKENS / PASS)};
     }
 
@@ -107,20 +105,23 @@ struct Kernel {
         PipelineState<STAGES> state;
         // Of the activations this block brings those from `box_row` on.
         const int box_row = CLUSTER > 1 ? blockIdx.y * (BOXES * BOX) : 0;
-        stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
-        for (stream::Part part; share.next(part);) {
-            const stream::Place place = place_of(part.tile);
+        const int parts = split_k::Part::count(g, tiles);
+        for (int index = blockIdx.x; index < parts; index += gridDim.x) {
+            const split_k::Part part(g, index);
+            const split_k::Place place = place_of(part.tile);
+            const int from = split_k::begin_of(g, part.piece) / DEPTH,
+                      end = part.end(g) / DEPTH;
             const char *weights = reinterpret_cast<const char *>(g.w) +
                                   static_cast<i64>(place.feature) * g.k_padded * 2 +
-                                  2 * part.from * RUN_BYTES;
-            for (int stage = 2 * part.from; stage < 2 * part.to; stage++, weights += RUN_BYTES) {
+                                  from * RUN_BYTES;
+            for (int stage = from; stage < end; stage++, weights += RUN_BYTES) {
                 // The first time round every stage is free: a barrier that was never used has ended
                 // the phase before its first.
                 pipeline::wait_bounded(empty + state.stage * 8, state.parity ^ 1);
                 const u32 barrier = full + state.stage * 8, to = ring + state.stage * STAGE_BYTES;
                 ptx::barrier_arrive_expect(barrier, STAGE_BYTES);
 #pragma unroll
-                for (int run = 0; run < stream::FEATURES / 16; run++)
+                for (int run = 0; run < split_k::FEATURES / 16; run++)
                     ptx::copy_bulk(to + run * RUN_BYTES,
                                    weights + static_cast<i64>(run) * g.k_padded * 32, RUN_BYTES,
                                    barrier);
@@ -177,48 +178,75 @@ struct Kernel {
         // A warp frees a stage in each block that fills it: lane i arrives at block i's barrier.
         const bool arrives = threadIdx.x % 32 < CLUSTER;
         const u32 free = CLUSTER > 1 ? ptx::block_address(empty, threadIdx.x % CLUSTER) : empty;
-        stream::Share share(g, tiles, g.k_padded / UNIT_DEPTH);
-        for (stream::Part part; share.next(part);) {
+        const int parts = split_k::Part::count(g, tiles);
+        for (int index = blockIdx.x; index < parts; index += gridDim.x) {
             float sum[SUMS];
-#pragma unroll
-            for (int i = 0; i < SUMS; i++) sum[i] = 0.0f;
-            uint4 even[STEPS], odd[STEPS];
-            int before = 0;
-            // Stages come in pairs, so that registers of one are loaded while the other's are read.
-            for (int unit = part.from; unit < part.to; unit++) {
-                wait(full + state.stage * 8, state.parity);
-                load(even, pool, state.stage);
-                multiply(sum, even, state.stage);
-                // All but the newest products have ended: the stage before is free.
-                ptx::wgmma_wait<1>();
-                if (unit > part.from) release(arrives, free + before * 8);
-                before = state.stage;
-                state.advance();
-
-                wait(full + state.stage * 8, state.parity);
-                load(odd, pool, state.stage);
-                multiply(sum, odd, state.stage);
-                ptx::wgmma_wait<1>();
-                release(arrives, free + before * 8);
-                before = state.stage;
-                state.advance();
-            }
-            ptx::wgmma_wait<0>();
-            release(arrives, free + before * 8);
-            end_tile(sum, share, part);
+            int piece = split_k::Part(g, index).piece;
+            do {
+                accumulate(sum, piece, pool, state, arrives, free);
+                if (split_k::carries(g)) carry(sum, piece);
+            } while (split_k::carries(g) && ++piece < g.pieces);
+            end_part(sum, {g, ptx::opaque(index)});
         }
     }
 
-    /// Ends this block's part of a tile, 64 tokens at a time through `sums`. A pass of a shared
-    /// tile is summed as a separate tile.
-    __device__ __forceinline__ void end_tile(const float (&sum)[SUMS], const stream::Share &share,
-                                             const stream::Part &part) const {
-        const stream::Place place = place_of(ptx::opaque(part.tile));
-        const bool is_whole = part.to - part.from == share.line.depth;
+    /// Sums one piece.
+    __device__ __forceinline__ void accumulate(float (&sum)[SUMS], int piece,
+                                               const unsigned char *pool,
+                                               PipelineState<STAGES> &state, bool arrives,
+                                               u32 free) const {
+#pragma unroll
+        for (int i = 0; i < SUMS; i++) sum[i] = 0.0f;
+        const int units =
+            (split_k::begin_of(g, piece + 1) - split_k::begin_of(g, piece)) / UNIT_DEPTH;
+        uint4 even[STEPS], odd[STEPS];
+        int before = 0;
+        // Stages come in pairs, so that registers of one are loaded while the other's are read.
+        for (int unit = 0; unit < units; unit++) {
+            wait(full + state.stage * 8, state.parity);
+            load(even, pool, state.stage);
+            multiply(sum, even, state.stage);
+            // All but the newest products have ended: the stage before is free.
+            ptx::wgmma_wait<1>();
+            if (unit > 0) release(arrives, free + before * 8);
+            before = state.stage;
+            state.advance();
+
+            wait(full + state.stage * 8, state.parity);
+            load(odd, pool, state.stage);
+            multiply(sum, odd, state.stage);
+            ptx::wgmma_wait<1>();
+            release(arrives, free + before * 8);
+            before = state.stage;
+            state.advance();
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_results(sum);
+        release(arrives, free + before * 8);
+    }
+
+    /// Adds the sums of piece `piece` to those before it, where a block has a tile's pieces.
+    __device__ __forceinline__ void carry(float (&sum)[SUMS], int piece) const {
+        const int block = blockIdx.x * gridDim.y + blockIdx.y;
+        float4 *total = reinterpret_cast<float4 *>(g.partials) +
+                        static_cast<i64>(block) * (SUMS / 4 * CONSUMERS) + ptx::thread_now();
+#pragma unroll
+        for (int i = 0; i < SUMS / 4; i++) {
+            float four[4] = {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]};
+            split_k::carry(total + i * CONSUMERS, four, piece == 0, piece == g.pieces - 1);
+#pragma unroll
+            for (int r = 0; r < 4; r++) sum[4 * i + r] = four[r];
+        }
+    }
+
+    /// Ends this block's part of a tile, 64 tokens at a time through `sums`. A pass of a tile that
+    /// has several blocks is summed as a separate tile.
+    __device__ __forceinline__ void end_part(const float (&sum)[SUMS],
+                                             const split_k::Part &part) const {
+        const split_k::Place place = place_of(part.tile);
         epilogue::scales_of<Epilogue, TOKENS, CONSUMERS>(p, place.token, scales);
         const int thread = ptx::thread_now(), lane = thread % 32;
-        float *corner = sums + lane % 4 * 2 * stream::ROW + thread / 32 * 16 + lane / 4;
-        const Workspace work = workspace(tiles - share.whole);
+        float *corner = sums + lane % 4 * 2 * split_k::ROW + thread / 32 * 16 + lane / 4;
         // Beyond the last token there is nothing to end, for no block that shares the tile.
         const int passes = min(TOKENS / PASS, (g.rows - place.token + PASS - 1) / PASS);
 #pragma unroll 1
@@ -228,14 +256,14 @@ struct Kernel {
             for (int i = 0; i < SUMS; i++) {
                 const int c = i / 4 % (PASS / 8), r = i % 4;
                 if (i / (PASS / 2) == pass)
-                    corner[(c * 8 + r % 2) * stream::ROW + r / 2 * 8] = sum[i];
+                    corner[(c * 8 + r % 2) * split_k::ROW + r / 2 * 8] = sum[i];
             }
             ConsumerBarrier::wait();
-            const stream::Place at = {place.feature, place.token + pass * PASS};
+            const split_k::Place at = {place.feature, place.token + pass * PASS};
             const int rows = min(PASS, g.rows - at.token);
-            const stream::Piece piece = {part.tile - share.whole, pass, TOKENS / PASS};
-            if (is_whole || stream::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
-                                work, share.line, piece, sums, rows, arrived))
+            const split_k::Pass piece = {part.tile, part.piece, pass, TOKENS / PASS};
+            if (!split_k::has_one(g) || split_k::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
+                                            workspace(), g.pieces, piece, sums, rows, arrived))
                 epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, at, rows);
             ConsumerBarrier::wait();
         }

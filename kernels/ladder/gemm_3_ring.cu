@@ -40,7 +40,7 @@ __device__ void copy(const GemmOperands &g, int first, int unit, u32 stage) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     gemm_ring(const __grid_constant__ LogitsParams p) {
     __shared__ __align__(128) unsigned char stages[2][TOKENS * DEPTH * 2];
-    __shared__ float sums[TOKENS * stream::ROW];
+    __shared__ float sums[TOKENS * split_k::ROW];
     __shared__ float scales[TOKENS];
     const GemmOperands &g = p.gemm;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.y * TOKENS,
@@ -71,9 +71,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
     for (int r = 0; r < 4; r++)
-        sums[(lane % 4 * 2 + r % 2) * stream::ROW + warp * 16 + lane / 4 + r / 2 * 8] = sum[r];
+        sums[(lane % 4 * 2 + r % 2) * split_k::ROW + warp * 16 + lane / 4 + r / 2 * 8] = sum[r];
     __syncthreads();
-    const stream::Place place = {static_cast<int>(blockIdx.x) * stream::FEATURES, first};
+    const split_k::Place place = {static_cast<int>(blockIdx.x) * split_k::FEATURES, first};
     epilogue::finish<epilogue::Logits, THREADS, 1>(p, sums, scales, place,
                                                    min(TOKENS, g.rows - first));
 }

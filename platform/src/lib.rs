@@ -2,11 +2,13 @@
 //! hwloc: CPU instruction sets ([`isa`]) and their vector registers ([`simd`]), cores and NUMA
 //! nodes ([`topology`]), memory that can be used ([`memory`]), the heap's free pages ([`heap`]),
 //! files read up to a bound ([`read`]), text of others within messages ([`quote`]) and on terminals
-//! ([`mod@printable`]), seeded random numbers ([`rng`]), statistics of samples ([`stats`]), and
-//! times of an answer's tokens ([`delivery`]).
+//! ([`mod@printable`]), seeded random numbers ([`rng`]), statistics of samples ([`stats`]), times
+//! of an answer's tokens ([`delivery`]), and levels of settings, any three together
+//! ([`covering`]).
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod covering;
 pub mod delivery;
 pub mod heap;
 pub mod isa;

@@ -32,6 +32,10 @@ const GATES: &[Gate] = &[
     gate(("wgmma_", ""), "fences", 1.0, 1.0),
     gate(("attention_decode", ""), "fences", 1.0, 1.0),
     gate(("decode_megakernel", ""), "fences", 9.0, 9.0),
+    // The order of summing: an accumulator is one chain along k.
+    gate(("skinny_", ""), "broken_sums", 0.0, 0.0),
+    gate(("tiled_", ""), "broken_sums", 0.0, 0.0),
+    gate(("wgmma_", ""), "broken_sums", 0.0, 0.0),
     // No step waits for weights that are younger than its own.
     gate(("skinny_", ""), "zero_waits", 0.0, 0.0),
     // Keys and values are waited for apart, so that a ring of two stages is not empty at a wait.
@@ -42,20 +46,22 @@ const GATES: &[Gate] = &[
     gate(("tiled_", "_256"), "instructions_per_product", 1.95, 1.95),
     // A unit has half of the products of the tile of 256, and as many other instructions.
     gate(("tiled_", "_128"), "instructions_per_product", 2.18, 2.2),
-    gate(("attention_prefill", ""), "instructions_per_product", 8.6, 8.6),
-    gate(("wgmma_", ""), "instructions_per_product", 11.0, 11.0),
+    // Scores are put on a grid: an addition each.
+    gate(("attention_prefill_split", ""), "instructions_per_product", 8.9, 8.9),
+    // A third of all ends a partition, and is jumped over.
+    gate(("attention_prefill_hd", ""), "instructions_per_product", 12.9, 12.9),
+    gate(("wgmma_", ""), "instructions_per_product", 12.0, 11.0),
     // The arrival at both blocks of a cluster is one instruction: with the cluster's scope it would
     // be a fence of the device before each.
-    gate(("wgmma_", "_cluster_256"), "instructions_per_product", 10.7, 10.7),
+    gate(("wgmma_", "_cluster_256"), "instructions_per_product", 11.7, 10.7),
     gate(("wgmma_", "_cluster_256"), "fences", 1.0, 1.0),
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
-    // output that are jumped over while its reference stands.
-    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 27.1, 27.1),
-    gate(("attention_wgmma_hd64", ""), "instructions_per_product", 34.5, 34.5),
-    // A split's end bounds the loop of unmasked tiles.
-    gate(("attention_wgmma_split_hd64", ""), "instructions_per_product", 35.3, 34.5),
+    // output that are jumped over while its reference stands; scores on a grid are 32 more.
+    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 29.2, 29.2),
+    gate(("attention_wgmma_hd64", ""), "instructions_per_product", 37.7, 37.7),
+    gate(("attention_wgmma_split_hd64", ""), "instructions_per_product", 38.4, 37.7),
     // Nearly all exponentials of a tile stand before the wait for the values of the tile before.
-    gate(("attention_wgmma", ""), "late_mufu", 2.0, 2.0),
+    gate(("attention_wgmma", ""), "late_mufu", 3.0, 2.0),
     gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", 98_304.0, INSTRUCTION_CACHE),
     // Instructions in front of a unit's first product: copies, no search for the next tile.
@@ -110,18 +116,16 @@ fn kernels_pass_the_gates_on_their_machine_code() {
 }
 
 /// Bytes of weights in flight on a multiprocessor, by the groups that the waits of the machine code
-/// leave pending: 8 KiB a group and block.
+/// leave pending: 4 KiB a group and block.
 #[test]
 fn weights_in_flight_cover_the_latency_of_memory() {
     for (kernel, target, sass) in reports() {
-        let Some((_, rows)) = kernel.strip_prefix("skinny_").and_then(|name| name.split_once('_'))
-        else {
+        if !kernel.starts_with("skinny_") {
             continue;
-        };
-        let blocks = if rows == "64" { 1.0 } else { 2.0 };
-        let in_flight = figure(&sass, "pending_groups") * 8.0 * blocks;
-        let least = if rows == "64" { 56.0 } else { 64.0 };
-        assert!(in_flight >= least, "{kernel} on {target}: {in_flight} KiB in flight");
+        }
+        let blocks = if target == "sm_90a" { 2.0 } else { 3.0 };
+        let in_flight = figure(&sass, "pending_groups") * 4.0 * blocks;
+        assert!(in_flight >= 72.0, "{kernel} on {target}: {in_flight} KiB in flight");
     }
 }
 
@@ -132,7 +136,7 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            let max = if kernel == "attention_wgmma_split_hd64" { 5.4 } else { 4.8 };
+            let max = if kernel == "attention_wgmma_split_hd64" { 5.6 } else { 4.8 };
             assert!(span <= max * products, "{kernel} on {target}: {span} for {products}");
         }
     }

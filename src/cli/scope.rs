@@ -61,7 +61,7 @@ const DEVICE: Group = Group { heading: "Device", options: &["device"], experts: 
 const GPU: Group = Group {
     heading: "Device",
     options: &[],
-    experts: &["no_graphs", "megakernel", "device_timeout"],
+    experts: &["no_graphs", "order", "megakernel", "device_timeout"],
 };
 const GPU_PROBE: Group = Group { heading: "Device", options: &["probe_device"], experts: &[] };
 const THREADS: Group = Group { heading: "Device", options: &["threads"], experts: &[] };

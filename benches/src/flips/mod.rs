@@ -5,15 +5,15 @@
 //! three levels of three settings occur together in some run (a covering array of strength 3).
 //! Tokens and the bits of their log-probabilities are compared with those of each request alone.
 
-mod covering;
 mod requests;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use trail_cli::{EngineArgs, Error, ModelArgs, Setup};
+use trail_platform::covering;
 use trail_runtime::engine::{
-    Engine, Event, FinishReason, PolicyKind, Request, RequestHandle, Stats,
+    ComputeDevice, Engine, Event, FinishReason, PolicyKind, Request, RequestHandle, Stats,
 };
 
 use crate::adapters::AdapterArgs;
@@ -221,10 +221,13 @@ impl Run<'_> {
     /// The engine of the levels; the plainest one if `alone`.
     fn engine(&self, requests: usize, alone: bool) -> Result<Engine, Error> {
         let blocks = self.longest.div_ceil(trail_scheduler::BLOCK_TOKENS);
-        let mut options = vec!["--device=cpu".to_owned()];
+        let device = self.base.device();
+        let mut options = Vec::new();
         let mut policy = PolicyKind::Fcfs;
         for (name, level) in self.levels() {
             match (name, level, alone) {
+                // One thread launches the kernels of a GPU.
+                ("threads", ..) if device != ComputeDevice::Cpu => {}
                 ("policy", level, false) => policy = level.parse().map_err(Error::usage)?,
                 ("prefix-cache", "on", false) | ("order", _, _) | ("policy", _, true) => {}
                 ("prefix-cache", _, _) => options.push("--no-prefix-cache".into()),

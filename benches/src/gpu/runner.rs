@@ -55,6 +55,7 @@ impl Runner {
             kv_blocks: Some(sizes.requests * blocks_each),
             host_kv_bytes: 0,
             graphs: settings.graphs,
+            order: settings.order,
             megakernel: settings.megakernel,
             tap_layer: None,
             tap: TapMode::Off,

@@ -18,6 +18,7 @@ use trail_cli::{Error, notice};
 use trail_platform::read::read_text;
 use trail_ptx::Target;
 use trail_runtime::cuda::plan::LaunchPlan;
+use trail_runtime::cuda::plan::order::Order;
 use trail_runtime::model::ModelConfig;
 
 use super::{KernelsArgs, cases, share};
@@ -46,8 +47,8 @@ struct Sass {
     fences: f64,
 }
 
-/// Bytes of a group of copies of the skinny kernels: a block's weights, 32 deep.
-const GROUP_BYTES: f64 = 8.0 * 1024.0;
+/// Bytes of a group of copies of the skinny kernels: a block's weights, 16 deep.
+const GROUP_BYTES: f64 = 4.0 * 1024.0;
 /// Features of a tile of every product.
 const FEATURES: f64 = 128.0;
 /// Clocks of a warp's special functions (MUFU) on one scheduler: 16 a clock and multiprocessor.
@@ -79,6 +80,16 @@ pub struct Forecast {
     pub seconds: f64,
     /// The largest of the overlapping times: what to mend first.
     pub limited_by: &'static str,
+}
+
+/// How blocks share the tiles of a product.
+struct Shares {
+    /// Blocks, and those that a multiprocessor holds at one time.
+    grid: f64,
+    resident: f64,
+    /// Tiles, or pieces of tiles, and rounds in which the blocks take them.
+    parts: f64,
+    rounds: f64,
 }
 
 /// Forecasts launches on one chip with one set of machine code.
@@ -176,8 +187,8 @@ impl Forecaster {
             .expect("a product's kernel ends with the tokens of its tile");
         let multiprocessors = f64::from(chip.multiprocessors);
         let warps = f64::from(plan.block / 32);
-        let grid = f64::from(plan.grid[0] * plan.grid[1]);
-        let resident = f64::from(plan.resident(&chip)).min((grid / multiprocessors).ceil());
+        let Shares { grid, resident, parts, rounds } = self.shares(plan, rows, tokens);
+        let streams = plan.kernel.starts_with("skinny");
         // An iteration of the hot loop: work of a block, and clocks of its products.
         let is_wgmma = sass.hgmma > 0.0;
         let (iteration_flops, product_clocks) = if is_wgmma {
@@ -191,17 +202,21 @@ impl Forecaster {
         let padded = plan.flops as f64 / rows as f64 * (rows as f64 / tokens).ceil() * tokens;
         let iterations = padded / iteration_flops;
         // Iterations of the busiest multiprocessor: of all its blocks, and one after another.
-        let all = match plan.splits {
-            1 => iterations / grid * (grid / multiprocessors).ceil(),
-            _ => (iterations / grid).ceil() * resident,
+        let (all, serial) = match streams {
+            true => {
+                let each = iterations / grid;
+                (each * (grid / multiprocessors).ceil(), each * rounds)
+            }
+            false => {
+                let serial = iterations / parts * rounds;
+                (serial * resident, serial)
+            }
         };
-        let serial = all / resident;
-        let imbalance = all * multiprocessors / iterations;
-        let latency_clocks = self.rates.latency_s * clock_hz;
-        let streams = plan.kernel.starts_with("skinny");
+        // Blocks that stream weights share the memory's rate, however many a multiprocessor has.
+        let imbalance = if streams { 1.0 } else { all * multiprocessors / iterations };
         let chain = if sass.zero_waits > 0 && streams {
             // The loads of an iteration land before its products begin.
-            serial * (latency_clocks.max(STALL * sass.gap) + product_clocks)
+            serial * ((self.rates.latency_s * clock_hz).max(STALL * sass.gap) + product_clocks)
         } else if is_wgmma {
             all * product_clocks
         } else {
@@ -229,7 +244,33 @@ impl Forecaster {
         ];
         // The sums of a tile end while its block multiplies nothing.
         let ends = if is_wgmma { self.epilogue_s(plan, rows) } else { 0.0 };
-        self.total(&terms, self.edge_s(plan, sass) + ends)
+        let carried = rounds * self.carry_s(plan, tokens) * resident;
+        self.total(&terms, self.edge_s(plan, sass) + ends + carried)
+    }
+
+    /// How the blocks of a product share its tiles of `tokens` tokens.
+    fn shares(&self, plan: &LaunchPlan, rows: usize, tokens: f64) -> Shares {
+        let chip = &self.rates.chip;
+        let multiprocessors = f64::from(chip.multiprocessors);
+        let grid = f64::from(plan.grid[0] * plan.grid[1]);
+        let fit = f64::from(plan.resident(chip));
+        let features = plan.shape.extent("features").unwrap_or(1) as f64;
+        let tiles = (features / FEATURES).ceil() * (rows as f64 / tokens).ceil();
+        let parts = tiles * f64::from(plan.splits);
+        // Few rows have a block for each part, more a block for several.
+        let streams = plan.kernel.starts_with("skinny");
+        let rounds = if streams { grid / (multiprocessors * fit) } else { parts / grid };
+        let resident = fit.min((grid / multiprocessors).ceil());
+        Shares { grid, resident, parts, rounds: rounds.ceil() }
+    }
+
+    /// Seconds in which a block that has all pieces of a tile writes totals to L2 and reads them.
+    fn carry_s(&self, plan: &LaunchPlan, tokens: f64) -> f64 {
+        let extent = |name| plan.shape.extent(name).unwrap_or(1) as usize;
+        let pieces = Order::of(extent("features"), extent("width")).pieces;
+        let carried = if plan.splits > 1 { 0 } else { pieces - 1 };
+        let bytes = carried as f64 * 2.0 * tokens * FEATURES * 4.0;
+        bytes / self.rates.l2_bytes_per_clock / self.rates.clock_hz
     }
 
     /// Seconds that a product's epilogue moves bytes: all but weights and activations.

@@ -102,6 +102,7 @@ impl CudaBackend {
                 probe: options.probe.as_deref(),
                 shares_blocks: options.shares_blocks,
             }),
+            order: options.order,
             megakernel: options.megakernel,
         })?;
         let mut executor = UnlessHung::new(executor, device.shared());

@@ -73,6 +73,7 @@ mod weights;
 pub use backend::CudaBackend;
 pub use device::DEVICE_TIMEOUT;
 pub use error::{CudaError, LaunchError, OutOfMemory};
+pub use plan::order::OrderChoice;
 pub use tap::TapMode;
 pub use trace::{Anchor, StepTimes, TapTimes};
 pub use weights::device_bytes as weights_bytes;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use trail_probe::Weights;
 
+use super::plan::order::OrderChoice;
 use super::step::StepLimits;
 use super::tap::TapMode;
 
@@ -27,6 +28,8 @@ pub struct CudaOptions {
     pub host_kv_bytes: usize,
     /// Replay captured graphs for decode steps.
     pub graphs: bool,
+    /// Orders of summing to choose from.
+    pub order: OrderChoice,
     /// Run all layers of a step of up to 4 decode rows in one launch (megakernel), with the same
     /// bits.
     pub megakernel: bool,

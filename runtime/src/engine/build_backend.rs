@@ -163,6 +163,7 @@ impl EngineConfig {
             kv_blocks: self.kv_blocks,
             host_kv_bytes: if swaps { settings.host_kv_bytes } else { 0 },
             graphs: settings.graphs,
+            order: settings.order,
             megakernel: settings.megakernel,
             tap_layer: layers.map(|layers| layers.last()),
             tap: match (probe, settings.probe) {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::cpu::{Compute, Isa};
-use crate::cuda::DEVICE_TIMEOUT;
+use crate::cuda::{DEVICE_TIMEOUT, OrderChoice};
 
 /// A compute device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,9 @@ pub struct CudaSettings {
     /// Replay captured graphs for decode steps; otherwise launch kernel by kernel, with the same
     /// results.
     pub graphs: bool,
+    /// Sum in the order of the shapes, so that an answer does not depend on the batch, or in the
+    /// fastest for each number of rows.
+    pub order: OrderChoice,
     /// Run all layers of a decode step of up to 4 requests in one launch, with the same results.
     pub megakernel: bool,
     /// Where the probe runs.
@@ -143,6 +146,7 @@ impl Default for CudaSettings {
     fn default() -> Self {
         CudaSettings {
             graphs: true,
+            order: OrderChoice::Fixed,
             megakernel: false,
             probe: ProbeDevice::Cpu,
             probe_threads: 2,

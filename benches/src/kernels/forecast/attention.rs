@@ -7,6 +7,9 @@ use super::{
     Rates, Sass, small,
 };
 
+/// Tokens of a partition of a short context; long ones have fewer and longer ones.
+const SMALL_PARTITION: f64 = 512.0;
+
 impl Forecaster {
     pub(super) fn attention_decode(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
         let Rates { chip, clock_hz, latency_s, .. } = self.rates;
@@ -37,6 +40,10 @@ impl Forecaster {
 
     pub(super) fn attention_prefill(&self, plan: &LaunchPlan, sass: &Sass) -> Forecast {
         let Rates { chip, clock_hz, hmma_clocks, .. } = self.rates;
+        // The kernel of whole tiles ends partitions within its loop, in code that is jumped over;
+        // the other's loop is the same without.
+        let other = plan.kernel.replace("attention_prefill_hd", "attention_prefill_split_hd");
+        let sass = self.report(&other).unwrap_or(sass);
         let iterations = plan.flops as f64 / (sass.hmma * HMMA_FLOPS);
         let blocks = f64::from(plan.grid[0] * plan.grid[1]);
         let a_multiprocessor = iterations / small::busy_multiprocessors(&chip, plan, blocks);
@@ -51,7 +58,19 @@ impl Forecaster {
             ("shared memory", a_multiprocessor * sass.ldsm * 4.0 / clock_hz),
             ("read bandwidth", plan.bytes as f64 / self.rates.read_bytes_per_s),
         ];
-        self.total(&terms, self.edge_s(plan, sass) + self.parts_s(plan, blocks))
+        let ends = self.parts_s(plan, blocks) + self.partitions_s(plan, blocks);
+        self.total(&terms, self.edge_s(plan, sass) + ends)
+    }
+
+    /// Seconds in which blocks with all partitions of a tile write totals to L2 and read them.
+    fn partitions_s(&self, plan: &LaunchPlan, blocks: f64) -> f64 {
+        let Rates { chip, clock_hz, l2_bytes_per_clock, .. } = self.rates;
+        let head_dim = plan.shape.extent("head_dim").unwrap_or(128) as f64;
+        let tile_bytes = small::PART_QUERIES * head_dim * 4.0;
+        let partitions = plan.flops as f64 / (tile_bytes * SMALL_PARTITION);
+        let a_multiprocessor = partitions / small::busy_multiprocessors(&chip, plan, blocks);
+        let bytes = if plan.splits > 1 { 0.0 } else { 2.0 * tile_bytes };
+        a_multiprocessor * bytes / l2_bytes_per_clock / clock_hz
     }
 
     /// Seconds in which the blocks of a split launch store their parts, as floats: they all end at
@@ -90,6 +109,7 @@ impl Forecaster {
         // of the tiles at the diagonal is masked: two tiles alone.
         let rounds = (pieces / f64::from(plan.grid[0])).max(1.0);
         let ends = rounds * 2.0 * (products / 2.0 + chain) / clock_hz;
-        self.total(&terms, self.edge_s(plan, sass) + ends + self.parts_s(plan, pieces))
+        let parts = self.parts_s(plan, pieces) + self.partitions_s(plan, pieces);
+        self.total(&terms, self.edge_s(plan, sass) + ends + parts)
     }
 }

@@ -76,6 +76,9 @@ pub(crate) struct Sass {
     /// Waits for weights that were loaded since the last product, and for copies until none is
     /// pending.
     pub(crate) zero_waits: u32,
+    /// Products that add to zeros or to what no product wrote: 0 where each sum is one chain, in
+    /// the order of the loop.
+    pub(crate) broken_sums: u32,
     /// Groups of copies that every wait for copies leaves pending.
     pub(crate) pending_groups: u32,
     /// Fences (`MEMBAR`) of the whole kernel, wider than a block's.

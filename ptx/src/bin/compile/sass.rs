@@ -6,7 +6,7 @@
 //! result will release, and a mask of scoreboards to wait for until no instruction holds them
 //! (Jia et al., Dissecting the NVIDIA Volta GPU Architecture, section 2.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,10 @@ struct Instruction {
     writes: u32,
     /// Scoreboards that must be released before it issues, a bit each.
     waits: u32,
+    /// Register that its result begins with.
+    result: Option<u32>,
+    /// Register that the sums begin with to which a product adds; `None`: zeros.
+    addend: Option<u32>,
     /// Groups of copies that it leaves pending, if it waits for copies (`cp.async.wait_group`).
     pending: Option<u32>,
 }
@@ -37,6 +41,16 @@ impl Instruction {
 
     fn is_product(&self) -> bool {
         self.is("HMMA") || self.is("HGMMA")
+    }
+
+    /// Registers of its result, with `sums` of a product.
+    fn results(&self, sums: u32) -> u32 {
+        match () {
+            () if self.is_product() => sums,
+            () if self.name.contains(".128") || self.name.ends_with(".4") => 4,
+            () if self.name.contains(".64") || self.name.ends_with(".2") || self.is("CS2R") => 2,
+            () => 1,
+        }
     }
 
     fn is_global_load(&self) -> bool {
@@ -113,7 +127,11 @@ fn parse(listing: &str) -> Result<BTreeMap<String, Vec<Instruction>>, String> {
                 u32::from_str_radix(count.strip_prefix("0x")?.trim_end_matches(['{', '}']), 16).ok()
             });
             let name = instruction;
-            code.push(Instruction { address, name, pending, ..Instruction::default() });
+            let operands = text.split_once(name.as_str()).map_or("", |of| of.1);
+            let register = |at: usize| register(operands.split(',').nth(at)?);
+            let (result, addend) = (register(0), register(3));
+            let read = Instruction { address, name, result, addend, pending, ..Default::default() };
+            code.push(read);
         }
     }
     for (kernel, at, label) in branches {
@@ -125,6 +143,11 @@ fn parse(listing: &str) -> Result<BTreeMap<String, Vec<Instruction>>, String> {
         None if kernels.is_empty() => Err("nvdisasm listed no kernel".into()),
         None => Ok(kernels),
     }
+}
+
+/// The number of the register that `operand` is.
+fn register(operand: &str) -> Option<u32> {
+    operand.trim().trim_end_matches(".reuse").strip_prefix('R')?.parse().ok()
 }
 
 /// The hexadecimal word in the comment at the end of a line.
@@ -196,11 +219,37 @@ fn summary(code: &[Instruction]) -> Sass {
         late_mufu: count(&hot[wait..], "MUFU"),
         weight_scoreboards: (boards & 0x3f).count_ones(),
         zero_waits: exposed_waits(hot),
+        broken_sums: broken_sums(hot),
         pending_groups: hot.iter().filter_map(|wait| wait.pending).min().unwrap_or(0),
         fences: code.iter().filter(|instruction| instruction.is_device_fence()).count() as u32,
         longest_loop_bytes: longest as u32 * INSTRUCTION_BYTES,
         text_bytes: code.len() as u32 * INSTRUCTION_BYTES,
     }
+}
+
+/// Products of a loop that add to zeros, or to what another instruction than a product of the loop
+/// wrote: 0 where each sum is one chain, in the order of the loop. Sums of `HMMA` are four
+/// registers, which may be others at each link.
+fn broken_sums(hot: &[Instruction]) -> u32 {
+    const SUMS: u32 = 4;
+    let mut others = BTreeSet::new();
+    let mut broken = 0;
+    for instruction in hot {
+        let Some(result) = instruction.result else { continue };
+        let products = instruction.is_product();
+        if products {
+            let links = |first: u32| (first..first + SUMS).all(|of| !others.contains(&of));
+            broken += u32::from(!instruction.addend.is_some_and(links));
+        }
+        for of in result..result + instruction.results(SUMS) {
+            if products {
+                others.remove(&of)
+            } else {
+                others.insert(of)
+            };
+        }
+    }
+    broken
 }
 
 /// Waits of a loop for weights with no product since the youngest load on the same scoreboard: a

@@ -35,14 +35,14 @@ pub fn attention_decode(
         kv: paged(plan.heads, params.kv),
         scale: scale(plan.heads.head_dim),
         splits: plan.launch.splits as i32,
-        split_blocks: plan.split_blocks as i32,
         ..params
     };
     Launch { plan: plan.launch, params }
 }
 
 /// Attention of segments of prompt rows. The workspaces have room for what
-/// [`PrefillSplit::workspace`] says of `split`, which the plan was made for.
+/// [`PrefillSplit::workspace`] says of [`PrefillSplit::parts`], or where no tile is cut of a total
+/// for each block of `plan`; `split` is that which the plan was made for.
 pub fn attention_prefill(
     plan: &LaunchPlan,
     heads: Heads,
@@ -54,7 +54,6 @@ pub fn attention_prefill(
         scale: scale(heads.head_dim),
         splits: split.splits as i32,
         cut_tiles: split.cut_tiles as i32,
-        split_units: split.units as i32,
         ..params
     };
     Launch { plan: *plan, params }

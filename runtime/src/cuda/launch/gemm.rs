@@ -3,6 +3,7 @@
 
 use super::Launch;
 use crate::cuda::plan::gemm::GemmPlan;
+use trail_ptx::DevicePtr;
 use trail_ptx::params::{GemmOperands, LogitsParams, QkvParams, ResidualParams, SwigluParams};
 
 /// Inverse frequencies (radians per token) as the kernels want them: turns per token, as fractions
@@ -18,14 +19,18 @@ pub fn rope_freqs(inverse_frequencies: &[f64]) -> Vec<u64> {
 }
 
 /// `partials` has room for `plan.partial_floats`; `tile_counters` are `plan.tile_counters`, zero
-/// before the first launch, and every launch leaves them zero.
+/// before the first launch, and every launch leaves them zero. The kernel gives a block one piece
+/// where it has counters.
 fn operands(plan: &GemmPlan, gemm: GemmOperands) -> GemmOperands {
+    let tile_counters = if plan.tile_counters == 0 { DevicePtr::NULL } else { gemm.tile_counters };
     GemmOperands {
+        tile_counters,
         rows: plan.product.rows as i32,
         n: plan.features as i32,
         k: plan.product.width as i32,
         k_padded: plan.width as i32,
         tile_swizzle: plan.tile_swizzle as i32,
+        pieces: plan.order.pieces as i32,
         ..gemm
     }
 }

@@ -8,10 +8,7 @@ use crate::cuda::plan::hopper::{attention, wgmma};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use trail_ptx::DevicePtr;
-use trail_ptx::params::{
-    GemmOperands, QkvParams, ResidualParams, SwigluParams, TensorMap, WgmmaQkvParams,
-    WgmmaResidualParams, WgmmaSwigluParams, bf16,
-};
+use trail_ptx::params::{TensorMap, WgmmaQkvParams, WgmmaResidualParams, WgmmaSwigluParams, bf16};
 
 /// The map of activations `x` `[rows, width]` bf16: made once for a buffer and a number of rows,
 /// used by every launch. `width` is a multiple of 8, `x` aligned to 16 bytes.
@@ -71,29 +68,20 @@ fn matrix_map(
     Ok(TensorMap { words: map.opaque })
 }
 
-/// The kernel shares the tiles of the last wave where it has a workspace for their parts.
-fn choose_sharing(plan: &GemmPlan, gemm: GemmOperands) -> GemmOperands {
-    let partials = if plan.partial_floats == 0 { DevicePtr::NULL } else { gemm.partials };
-    GemmOperands { partials, ..gemm }
-}
-
 /// As [`super::qkv`], on Hopper; `params.x` is of `params.base.gemm.x` as it is at the launch.
 pub fn wgmma_qkv(plan: &GemmPlan, params: WgmmaQkvParams) -> Launch<WgmmaQkvParams> {
-    let gemm = choose_sharing(plan, params.base.gemm);
-    let Launch { plan, params: base } = qkv(plan, QkvParams { gemm, ..params.base });
+    let Launch { plan, params: base } = qkv(plan, params.base);
     Launch { plan, params: WgmmaQkvParams { base, ..params } }
 }
 
 /// As [`super::residual`], on Hopper; `params.x` as for [`wgmma_qkv`].
 pub fn wgmma_residual(plan: &GemmPlan, params: WgmmaResidualParams) -> Launch<WgmmaResidualParams> {
-    let gemm = choose_sharing(plan, params.base.gemm);
-    let Launch { plan, params: base } = residual(plan, ResidualParams { gemm, ..params.base });
+    let Launch { plan, params: base } = residual(plan, params.base);
     Launch { plan, params: WgmmaResidualParams { base, ..params } }
 }
 
 /// As [`super::swiglu`], on Hopper; `params.x` as for [`wgmma_qkv`].
 pub fn wgmma_swiglu(plan: &GemmPlan, params: WgmmaSwigluParams) -> Launch<WgmmaSwigluParams> {
-    let gemm = choose_sharing(plan, params.base.gemm);
-    let Launch { plan, params: base } = swiglu(plan, SwigluParams { gemm, ..params.base });
+    let Launch { plan, params: base } = swiglu(plan, params.base);
     Launch { plan, params: WgmmaSwigluParams { base, ..params } }
 }

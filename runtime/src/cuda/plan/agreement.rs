@@ -5,7 +5,7 @@ use super::attention::split::{self, PrefillSplit};
 use super::bench::{ceiling, ladder};
 use super::gemm::Instance;
 use super::hopper::{self, wgmma};
-use super::{Chip, LaunchPlan, attention, gemm, megakernel, sampling, shuffle, step};
+use super::{Chip, LaunchPlan, attention, gemm, megakernel, order, sampling, shuffle, step};
 use crate::backend::{BLOCK_TOKENS, MAX_TOP_LOGPROBS};
 use crate::model::Dtype;
 use std::path::Path;
@@ -94,7 +94,13 @@ fn attention_geometry() {
     agree(own, "TOKENS", "hopper/attention.rs TOKENS", &[hopper::attention::TOKENS]);
     agree(own, "STAGES", "hopper/attention.rs STAGES", &[hopper::attention::STAGES]);
     agree(own, "COLUMNS", "hopper/attention.rs COLUMNS", &[hopper::attention::COLUMNS]);
-    agree("common/prefill.cuh", "SPLIT_UNIT", "attention/split.rs UNIT", &[split::UNIT]);
+    let sizes = order::PARTITIONS.map(|(size, _)| size);
+    for (name, size) in ["SMALL", "MIDDLE", "LARGE"].into_iter().zip(sizes) {
+        agree("common/order.cuh", name, "order.rs PARTITIONS", &[size]);
+    }
+    let [(_, small), (_, middle), _] = order::PARTITIONS;
+    agree("common/order.cuh", "MIDDLE_FROM", "order.rs PARTITIONS", &[small]);
+    agree("common/order.cuh", "LARGE_FROM", "order.rs PARTITIONS", &[middle]);
     let merge = split::MERGE_BLOCK as usize;
     agree("attention_merge.cu", "THREADS", "attention/split.rs MERGE_BLOCK", &[merge]);
 }
@@ -102,17 +108,20 @@ fn attention_geometry() {
 #[test]
 fn megakernel_geometry() {
     // Its products are those of the kernels of 8 rows.
-    let of_8 = ["WEIGHT_STAGES", "ROW_STAGES"]
-        .map(|name| constants(&source("decode_megakernel.cu"), name)[0]);
-    assert_eq!(instance(&source("skinny_qkv.cu"), "skinny_qkv_8")[1..3], of_8);
-    let rows = constants(&source("decode_megakernel.cu"), "TOKENS");
+    let own = source("decode_megakernel.cu");
+    let (_, rings) = own.split_once("SKINNY_RINGS(").unwrap();
+    let of_8 = instance(&source("skinny_qkv.cu"), "skinny_qkv_8");
+    let expected = of_8[1..5].iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    assert!(rings.starts_with(&expected), "decode_megakernel.cu: not SKINNY_RINGS({expected})");
+    let rows = constants(&own, "TOKENS");
     assert!(rows[0] >= megakernel::MAX_ROWS, "decode_megakernel.cu: TOKENS {rows:?}");
 }
 
 #[test]
 fn products_geometry() {
-    agree("common/stream.cuh", "FEATURES", "shuffle.rs FEATURES", &[shuffle::FEATURES]);
-    agree("common/stream.cuh", "ROW", "gemm.rs ROW_BYTES", &[gemm::ROW_BYTES / 4]);
+    agree("common/split_k.cuh", "FEATURES", "shuffle.rs FEATURES", &[shuffle::FEATURES]);
+    agree("common/split_k.cuh", "ROW", "gemm.rs ROW_BYTES", &[gemm::ROW_BYTES / 4]);
+    agree("common/split_k.cuh", "UNIT", "order.rs UNIT", &[order::UNIT]);
     let skinny = &gemm::SKINNY[0];
     agree("common/lane_ring.cuh", "THREADS", "gemm.rs skinny()", &[skinny.threads as usize]);
     agree("common/lane_ring.cuh", "DEPTH", "gemm.rs skinny()", &[skinny.depth]);
@@ -134,17 +143,18 @@ fn instance(text: &str, name: &str) -> Vec<usize> {
 #[test]
 fn instances_of_the_products() {
     let each = |instance: &Instance| instance.kernels.map(|kernel| (kernel, *instance));
-    for (kernel, planned) in gemm::SKINNY.iter().flat_map(each) {
-        let file = &kernel[..kernel.rfind('_').unwrap()];
-        // Tokens, stages of weights, stages of activations, blocks a multiprocessor.
-        let found = instance(&source(&format!("{file}.cu")), kernel);
-        let [tokens, weight_stages, stages, blocks] = found[..] else {
-            panic!("{kernel}: {found:?}")
-        };
-        assert_eq!([tokens, blocks], [planned.tokens, planned.blocks as usize], "{kernel}");
-        let weights = weight_stages * gemm::SKINNY_STEP_BYTES;
-        let each = stages * planned.depth * 2 + gemm::ROW_BYTES + 4;
-        assert_eq!(weights + tokens * each, planned.shared_bytes as usize, "{kernel}");
+    for (i, planned) in [&gemm::SKINNY, &gemm::SKINNY_HOPPER].into_iter().enumerate() {
+        for (kernel, planned) in planned.iter().flat_map(each) {
+            let file = &kernel[..kernel.rfind('_').unwrap()];
+            // Tokens, stages of weights and of activations on either architecture, blocks.
+            let found = instance(&source(&format!("{file}.cu")), kernel);
+            let [tokens, .., blocks] = found[..] else { panic!("{kernel}: {found:?}") };
+            assert_eq!([tokens, blocks], [planned.tokens, planned.blocks as usize], "{kernel}");
+            let ring = found[1 + 2 * i] * gemm::SKINNY_STEP_BYTES
+                + found[2 + 2 * i] * tokens * planned.depth * 2;
+            let shared = ring.max(tokens * gemm::ROW_BYTES) + tokens * 4;
+            assert_eq!(shared, planned.shared_bytes as usize, "{kernel}");
+        }
     }
     for (kernel, planned) in gemm::TILED.iter().flat_map(each) {
         let file = &kernel[..kernel.rfind('_').unwrap()];
@@ -200,7 +210,7 @@ fn plans() -> Vec<LaunchPlan> {
         ladder::attention(1, 2, heads, 64),
         ladder::attention(2, 2, heads, 64),
     ];
-    let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
+    let cut = PrefillSplit { cut_tiles: 1, splits: 2 };
     for heads in [heads, small(4)] {
         for split in [PrefillSplit::WHOLE, cut] {
             plans.push(attention::prefill(heads, &split, 1, 2, 2));

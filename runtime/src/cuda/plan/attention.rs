@@ -4,7 +4,7 @@ mod heads;
 mod segment;
 pub mod split;
 
-use super::{Chip, LaunchPlan, resident};
+use super::{Chip, LaunchPlan, order, resident};
 use crate::backend::BLOCK_TOKENS;
 pub use heads::Heads;
 pub(super) use heads::shape;
@@ -23,13 +23,10 @@ pub(super) const STAGES_HOPPER: usize = 3;
 /// Stages of the ring of a prefill tile.
 pub(super) const PREFILL_STAGES: usize = 3;
 
-/// Most pieces that one context is cut into; bounds the workspace and the merge.
-pub const MAX_SPLITS: usize = 64;
-/// A split of fewer blocks of 16 tokens would leave one of its four warps without any.
-pub(super) const SPLIT_BLOCKS: usize = 4;
-/// The same where two splits of each context would give some multiprocessor a second block: then
-/// one of less than four rounds of the warps costs more than it carries.
-const FILLED_SPLIT_BLOCKS: usize = 16;
+/// Most splits of a plan: a block for each partition of a context of a million tokens.
+pub const MAX_SPLITS: usize = 160;
+/// Floats with which a head's 16 exponentials are padded against bank conflicts.
+const EXPONENTIALS_PADDING: usize = 4;
 /// Cost of starting and ending a block of threads, in tokens that it could have streamed: about
 /// 1.5 us at half a multiprocessor's share of 4 TB/s, and 512 bytes a token.
 pub(super) const BLOCK_COST_TOKENS: usize = 128;
@@ -39,12 +36,11 @@ pub(super) const MERGE_COST_TOKENS: usize = 2;
 /// A planned decode attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodePlan {
-    /// The launch; `splits` is the grid's width, which a short context does not use up.
+    /// The launch; `splits` is the grid's width, which a short context does not use up: a block for
+    /// each partition of a context (order.rs), or one for all.
     pub launch: LaunchPlan,
     /// The model's heads.
     pub heads: Heads,
-    /// Blocks of 16 tokens below which a split is not made.
-    pub split_blocks: usize,
     /// Floats of workspace for the splits' outputs.
     pub partial_out: usize,
     /// Floats of workspace for their maxima and sums.
@@ -85,7 +81,7 @@ pub fn decode_with_splits(
         shape: shape(rows, heads, context),
         grid: [splits as u32, (units / rows) as u32, rows as u32],
         block: BLOCK,
-        shared_bytes: ring_bytes(chip, heads.head_dim),
+        shared_bytes: decode_shared_bytes(chip, heads.head_dim, tile),
         splits: splits as u32,
         overlaps: true,
         cooperative: false,
@@ -96,18 +92,10 @@ pub fn decode_with_splits(
     DecodePlan {
         launch,
         heads,
-        split_blocks: least_split_blocks(chip, units),
         partial_out: partials * heads.head_dim,
         partial_sums: partials * 2,
         tile_counters: units,
     }
-}
-
-/// Blocks of 16 tokens below which a split is not made, of `units` blocks of threads without any.
-/// The kernel cuts each row by this, whatever context the plan was made for.
-fn least_split_blocks(chip: &Chip, units: usize) -> usize {
-    let is_filled = 2 * units > chip.multiprocessors as usize;
-    if is_filled { FILLED_SPLIT_BLOCKS } else { SPLIT_BLOCKS }
 }
 
 /// The instance for these heads, and the query heads of its tile.
@@ -121,29 +109,33 @@ fn decode_kernel(heads: Heads) -> (&'static str, usize) {
     }
 }
 
-/// Shared memory of a decode block: each warp's ring of keys and values. The merge of the warps
-/// takes less, in the same place.
-fn ring_bytes(chip: &Chip, head_dim: usize) -> u32 {
+/// Shared memory of a decode block: each warp's ring of keys and values, and for two tiles of 64
+/// tokens the exponentials of `tile` heads, 16 of each block padded to 20, and what they are
+/// relative to. What the block stores in the end takes less, in the same place.
+fn decode_shared_bytes(chip: &Chip, head_dim: usize, tile: usize) -> u32 {
     let stages = if chip.target == Some(Target::Sm90a) { STAGES_HOPPER } else { STAGES };
-    (WARPS * stages * 2 * BLOCK_TOKENS * head_dim * 2) as u32
+    let rings = WARPS * stages * 2 * BLOCK_TOKENS * head_dim * 2;
+    let exponentials = 2 * WARPS * tile * (BLOCK_TOKENS + EXPONENTIALS_PADDING + 1) * 4;
+    (rings + exponentials) as u32
 }
 
-/// Number of splits with the lowest estimated time: waves of blocks over the chip, times the tokens
-/// that each block streams. The use of the multiprocessors decides, never the length of the context
-/// alone.
+/// A block for each partition of a context or one for all, whichever has the lower estimated time:
+/// tokens that the longest block streams, or that a place for blocks does.
 fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usize {
     let (kernel, tile) = decode_kernel(heads);
     let units = rows * heads.kv_heads * heads.group.div_ceil(tile);
-    let each = resident(chip, kernel, BLOCK, ring_bytes(chip, heads.head_dim)).unwrap_or(1);
+    let shared_bytes = decode_shared_bytes(chip, heads.head_dim, tile);
+    let each = resident(chip, kernel, BLOCK, shared_bytes).unwrap_or(1);
     let places = (chip.multiprocessors * each) as usize;
-    let unfilled =
-        (chip.multiprocessors as usize / units).min(context / (SPLIT_BLOCKS * BLOCK_TOKENS));
-    let max = unfilled.max(context / (FILLED_SPLIT_BLOCKS * BLOCK_TOKENS)).clamp(1, MAX_SPLITS);
-    let cost = |splits: &usize| {
-        let waves = (units * splits).div_ceil(places);
-        waves * (context.div_ceil(*splits) + BLOCK_COST_TOKENS) + (splits - 1) * MERGE_COST_TOKENS
+    let partitions = order::partitions(context);
+    let cost = |splits: usize, longest: usize| {
+        let all = units * (context + splits * BLOCK_COST_TOKENS);
+        (longest + BLOCK_COST_TOKENS).max(all.div_ceil(places)) + (splits - 1) * MERGE_COST_TOKENS
     };
-    (1..=max).min_by_key(cost).unwrap_or(1)
+    // Blocks of one length end in waves.
+    let whole = units.div_ceil(places) * (context + BLOCK_COST_TOKENS);
+    let cut = cost(partitions, order::longest_partition(context));
+    if cut < whole { partitions } else { 1 }
 }
 
 /// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do
@@ -205,34 +197,18 @@ mod tests {
     const LLAMA: Heads = Heads { kv_heads: 8, group: 4, head_dim: 128 };
 
     #[test]
-    fn splits_fill_the_chip_and_no_more() {
+    fn a_partition_has_a_block_where_that_fills_the_chip() {
+        let splits = |chip: &Chip, rows, context| decode(chip, rows, LLAMA, context).launch.splits;
         // 256 blocks for 264 places: one wave, and cutting only adds merges.
-        assert_eq!(decode(&Chip::H200, 32, LLAMA, 4096).launch.splits, 1);
-        assert_eq!(decode(&Chip::H200, 256, LLAMA, 1024).launch.splits, 1);
+        assert_eq!((splits(&Chip::H200, 32, 4096), splits(&Chip::H200, 256, 1024)), (1, 1));
         // Eight blocks would leave the chip empty.
-        let single = decode(&Chip::H200, 1, LLAMA, 32_768).launch.splits;
-        assert!((30..=33).contains(&single), "{single}");
-        // The same context, and the same request, beside other requests.
-        assert!(decode(&Chip::H200, 33, LLAMA, 32_768).launch.splits < single);
+        assert_eq!(splits(&Chip::H200, 1, 32_768), 28);
+        assert_eq!(splits(&Chip::H200, 1, 131_072), 40);
         // Of 216 places on an A100, 256 blocks would fill a fifth of a second wave.
-        assert!(decode(&Chip::A100, 32, LLAMA, 4096).launch.splits > 1);
-        // Too short to cut, however empty the chip.
-        assert_eq!(decode(&Chip::H200, 1, LLAMA, 100).launch.splits, 1);
-        // A round of each warp, while there are multiprocessors without a block.
-        assert_eq!(decode(&Chip::H200, 1, LLAMA, 1024).launch.splits, 16);
-        assert_eq!(decode(&Chip::A100, 1, LLAMA, 1024).launch.splits, 13);
-        assert_eq!(decode(&Chip::H200, 4, LLAMA, 1024).launch.splits, 4);
-    }
-
-    /// The engine plans for the longest context that a request may have.
-    #[test]
-    fn short_contexts_of_many_rows_are_not_cut_small() {
-        for (chip, rows, split_blocks) in
-            [(Chip::H200, 8, 4), (Chip::H200, 9, 16), (Chip::H200, 64, 16), (Chip::A100, 7, 16)]
-        {
-            let plan = decode(&chip, rows, LLAMA, 131_072);
-            assert_eq!(plan.split_blocks, split_blocks, "{rows} rows");
-        }
+        assert_eq!(splits(&Chip::A100, 32, 4096), 8);
+        // One partition.
+        assert_eq!(splits(&Chip::H200, 1, 500), 1);
+        assert_eq!([1, 4].map(|rows| splits(&Chip::H200, rows, 1024)), [2, 2]);
     }
 
     #[test]

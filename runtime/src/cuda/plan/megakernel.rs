@@ -10,8 +10,9 @@ use std::ops::Range;
 pub const MAX_ROWS: usize = 4;
 /// Stages of a layer, and so barriers, but that the launch's end is the last one.
 pub const STAGES: usize = 5;
-/// Bytes of a unit of weights: 128 features, 128 deep.
-pub(super) const UNIT_BYTES: u32 = 128 * 128 * 2;
+/// Depth of a unit of weights, and its bytes: 128 features.
+const UNIT_DEPTH: usize = 64;
+const UNIT_BYTES: u32 = 128 * UNIT_DEPTH as u32 * 2;
 
 /// The products of a layer, as their own kernels would be launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub fn megakernel(
         |of: fn(&LaunchPlan) -> u64| of(&attention.launch) + launches.iter().map(of).sum::<u64>();
     let o = products.o;
     // Half of L2 at most, and no more than a block has.
-    let o_share = (o.features / 128 * (o.width / 128)).div_ceil(o.launch.grid[0] as usize);
+    let o_share = o.order.longest() / UNIT_DEPTH;
     let o_units = (chip.l2_bytes / 2 / (o.launch.grid[0] * UNIT_BYTES)) as usize;
     let launch = LaunchPlan {
         kernel: entry.name,
@@ -134,14 +135,15 @@ mod tests {
     #[test]
     fn llamas_layers_fill_the_chip_and_share_as_the_five_kernels_do() {
         for (chip, blocks, shared, units) in
-            [(Chip::A100, 216, 65_536, 2), (Chip::H200, 264, 98_304, 3)]
+            [(Chip::A100, 216, 70_912, 10), (Chip::H200, 224, 103_680, 12)]
         {
             for rows in 1..=MAX_ROWS {
                 let plan = plan(&chip, rows, LLAMA, [4096, 14336]).unwrap();
                 let launch = plan.launch;
-                assert_eq!((launch.grid, launch.block), ([blocks, 1, 1], 256), "{launch}");
+                assert_eq!((launch.grid, launch.block), ([blocks, 1, 1], 128), "{launch}");
                 assert_eq!(launch.shared_bytes, shared);
-                assert!(plan.products.all().iter().all(|of| of.launch.grid[0] == blocks));
+                let blocks = plan.products.all().map(|of| of.launch.grid[0]);
+                assert_eq!(blocks, [96, 128, 224, 128]);
                 assert!(launch.cooperative && !launch.overlaps);
                 assert_eq!(plan.o_units, units);
                 assert_eq!(plan.barriers(&(0..32)), 159);
@@ -155,10 +157,10 @@ mod tests {
         let heads = Heads { kv_heads: 1, group: 4, head_dim: 64 };
         let small = plan(&Chip::H200, 1, heads, [64, 96]).unwrap();
         assert!(small.launch.grid[0] <= 16, "{}", small.launch);
-        assert!(small.o_units <= 2);
+        assert!(small.o_units <= 4);
         let wide = Heads { kv_heads: 8, group: 16, head_dim: 128 };
         let wide = plan(&Chip::H200, 1, wide, [4096, 14336]).unwrap();
-        assert_eq!(wide.launch.grid, [132, 1, 1], "{}", wide.launch);
+        assert_eq!(wide.launch.grid, [224, 1, 1], "{}", wide.launch);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod bench;
 pub mod gemm;
 pub mod hopper;
 pub mod megakernel;
+pub mod order;
 pub mod sampling;
 pub mod shuffle;
 pub mod step;

@@ -29,6 +29,7 @@ use super::error::CudaError;
 use super::graphs::{Graph, Graphs};
 use super::kv::KvPool;
 use super::plan::LaunchPlan;
+use super::plan::order::OrderChoice;
 use super::queue::Queue;
 use super::sample_results::SampleResults;
 use super::step_metadata::{PARITIES, StepMetadata};
@@ -91,6 +92,8 @@ pub(in crate::cuda) struct ExecutorConfig<'a> {
     pub(in crate::cuda) kv_blocks: Option<usize>,
     /// `None`: no layer is tapped.
     pub(in crate::cuda) tap: Option<TapConfig<'a>>,
+    /// Orders of summing to choose from.
+    pub(in crate::cuda) order: OrderChoice,
     /// Use the megakernel: all layers of a step of few decode rows in one launch.
     pub(in crate::cuda) megakernel: bool,
 }
@@ -103,8 +106,9 @@ pub(in crate::cuda) struct WrittenStep {
 
 impl Executor {
     pub(in crate::cuda) fn new(parts: ExecutorConfig<'_>) -> Result<Executor, CudaError> {
-        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, megakernel } = parts;
-        let mut plans = Plans::new(device.chip(), &config, &limits, megakernel);
+        let ExecutorConfig { device, config, weights, limits, kv_blocks, tap, .. } = parts;
+        let (order, megakernel) = (parts.order, parts.megakernel);
+        let mut plans = Plans::new(device.chip(), &config, &limits, order, megakernel);
         if plans.rows.last() > MAX_ROWS {
             return Err(CudaError::Unsupported {
                 what: format!("--token-budget of {} rows", limits.rows),

@@ -8,8 +8,9 @@ use crate::cuda::plan::attention::{self, DecodePlan, Heads, PrefillSegment, TILE
 use crate::cuda::plan::gemm::{self, Epilogue, GemmPlan, Product};
 use crate::cuda::plan::hopper;
 use crate::cuda::plan::megakernel::{MegakernelPlan, Products, megakernel};
+use crate::cuda::plan::order::{Order, OrderChoice};
 use crate::cuda::plan::sampling::{SamplingPlan, sampling, team};
-use crate::cuda::plan::{Chip, LaunchPlan, step};
+use crate::cuda::plan::{Chip, LaunchPlan, order, step};
 use crate::model::ModelConfig;
 
 /// The products of a layer, for one number of rows.
@@ -43,6 +44,8 @@ pub(super) struct Plans {
     chip: Chip,
     /// Places of the chip for blocks of prefill attention, which share long contexts.
     split_places: usize,
+    /// Parts for totals of prompt attention.
+    prefill_totals: usize,
 }
 
 /// Workspaces of the largest plans.
@@ -51,7 +54,7 @@ pub(super) struct Workspaces {
     /// Of the products: floats and counters.
     pub(super) partials: usize,
     pub(super) tile_counters: usize,
-    /// Of attention: splits of decode rows and of prompt chunks, which run one after another.
+    /// Of attention: partitions of decode rows and of prompt chunks, which run one after another.
     pub(super) partial_out: usize,
     pub(super) partial_sums: usize,
     pub(super) attention_counters: usize,
@@ -69,6 +72,7 @@ impl Plans {
         chip: &Chip,
         config: &ModelConfig,
         limits: &StepLimits,
+        order: OrderChoice,
         use_megakernel: bool,
     ) -> Plans {
         let heads = Heads {
@@ -80,7 +84,7 @@ impl Plans {
         // Decode rows have padding of their own, and the prefill segments follow it.
         let rows = Sizes::up_to(limits.rows.max(limits.segments) + decode_sizes.max_padding());
         let layer: Box<[LayerPlans]> =
-            rows.iter().map(|rows| LayerPlans::new(chip, config, rows)).collect();
+            rows.iter().map(|rows| LayerPlans::new(chip, config, rows, order)).collect();
         let decode: Box<[DecodePlan]> = decode_sizes
             .iter()
             .map(|rows| attention::decode(chip, rows, heads, limits.context))
@@ -91,14 +95,14 @@ impl Plans {
         };
         let megakernel = decode_sizes.iter().zip(&decode).map(fused).collect();
         let sampled_rows = decode_sizes.extended(limits.segments + limits.drafts);
-        let plans_of = |rows| SampledPlans::new(chip, config, rows);
+        let plans_of = |rows| SampledPlans::new(chip, config, rows, order);
         let sampled = sampled_rows.iter().map(plans_of).collect();
         let by_wgmma = hopper::attention::prefill(chip, heads, &PrefillSplit::WHOLE, 1, 2, 2);
         let split_places = match by_wgmma {
             Some(_) => chip.multiprocessors as usize,
             None => attention::prefill_places(chip, heads.head_dim),
         };
-        Plans {
+        let mut plans = Plans {
             rows,
             layer,
             decode_sizes,
@@ -109,7 +113,10 @@ impl Plans {
             heads,
             chip: *chip,
             split_places,
-        }
+            prefill_totals: 0,
+        };
+        plans.prefill_totals = plans.totals(limits);
+        plans
     }
 
     /// Keeps cooperative launches to the blocks that `resident` says the device can hold at one
@@ -176,6 +183,14 @@ impl Plans {
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
     }
 
+    /// Totals that the largest launch of prompt attention keeps of whole tiles, a block one: none
+    /// where no context has several partitions.
+    fn totals(&self, limits: &StepLimits) -> usize {
+        let tiles = self.max_tiles(limits);
+        let grid = self.prefill(&PrefillSplit::WHOLE, tiles, 2, 2).grid;
+        if order::partitions(limits.context) > 1 { (grid[0] * grid[1]) as usize } else { 0 }
+    }
+
     pub(super) fn workspaces(&self) -> Workspaces {
         let mut needed = Workspaces::default();
         let layer = self.layer.iter().flat_map(|of| of.products.all().map(|plan| *plan));
@@ -188,7 +203,7 @@ impl Plans {
             needed.partial_sums = needed.partial_sums.max(decode.partial_sums);
             needed.attention_counters = needed.attention_counters.max(decode.tile_counters);
         }
-        let parts = PrefillSplit::max_parts(self.split_places);
+        let parts = PrefillSplit::max_parts(self.split_places).max(self.prefill_totals);
         let [out, sums] = PrefillSplit::workspace(parts, self.heads);
         needed.partial_out = needed.partial_out.max(out);
         needed.partial_sums = needed.partial_sums.max(sums);
@@ -213,7 +228,7 @@ impl Plans {
             let [scan, weigh, choose] = of.sampling.launches;
             [of.logits.launch, scan, weigh, choose]
         });
-        let cut = PrefillSplit { cut_tiles: 1, splits: 2, units: 1 };
+        let cut = PrefillSplit { cut_tiles: 1, splits: 2 };
         let prefill = [PrefillSplit::WHOLE, cut].into_iter().flat_map(move |split| {
             let attend = self.prefill(&split, 1, 2, 2);
             [Some(attend), split.merge(self.heads)].into_iter().flatten()
@@ -223,11 +238,11 @@ impl Plans {
 }
 
 impl LayerPlans {
-    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> LayerPlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize, order: OrderChoice) -> LayerPlans {
         let (d, q) = (config.hidden_size, config.q_size());
         let product = |epilogue, features, width| {
             let product = Product { epilogue, rows, features, width };
-            best(chip, product)
+            best(chip, product, order)
         };
         LayerPlans {
             embed: step::embed(rows, d),
@@ -242,19 +257,21 @@ impl LayerPlans {
 }
 
 impl SampledPlans {
-    fn new(chip: &Chip, config: &ModelConfig, rows: usize) -> SampledPlans {
+    fn new(chip: &Chip, config: &ModelConfig, rows: usize, order: OrderChoice) -> SampledPlans {
         let (features, width) = (config.vocab_size, config.hidden_size);
         let product = Product { epilogue: Epilogue::Logits, rows, features, width };
         SampledPlans {
-            logits: best(chip, product),
+            logits: best(chip, product, order),
             sampling: sampling(rows, features, team(chip, rows, features)),
         }
     }
 }
 
 /// Hopper's own product where it has one for so many rows; the portable one otherwise.
-fn best(chip: &Chip, product: Product) -> GemmPlan {
-    hopper::gemm(chip, product).unwrap_or_else(|| gemm::gemm(chip, product))
+fn best(chip: &Chip, product: Product, choice: OrderChoice) -> GemmPlan {
+    let orders = Order::choices(product.features, product.width, choice);
+    let own = hopper::gemm(chip, product, &orders);
+    own.unwrap_or_else(|| gemm::gemm_in(chip, product, &orders))
 }
 
 /// Returns true if `plan` is attention by wgmma, which reads the KV pool through a tensor map.
@@ -278,7 +295,7 @@ mod tests {
             StepLimits { rows: 2048, segments: 200, drafts: 32, requests: 1000, context: 8192 };
         let in_clusters = |plan: &GemmPlan| plan.launch.kernel.contains("_cluster_");
         for chip in [Chip::A100, Chip::H200] {
-            let plans = Plans::new(&chip, &config, &limits, true);
+            let plans = Plans::new(&chip, &config, &limits, OrderChoice::Fixed, true);
             assert_eq!((plans.decode_sizes.last(), plans.sampled_rows.last()), (200, 232));
             let worst = plans.decode_sizes.at(plans.decode_sizes.index(193)) + limits.rows - 193;
             assert!(worst <= plans.rows.last());
@@ -301,11 +318,11 @@ mod tests {
             // Sizes 1, 2 and 4.
             assert_eq!(plans.megakernel.iter().flatten().count(), 3);
             assert!(plans.megakernel[..3].iter().all(Option::is_some));
-            let plain = Plans::new(&chip, &config, &limits, false);
+            let plain = Plans::new(&chip, &config, &limits, OrderChoice::Fixed, false);
             assert!(plain.megakernel.iter().all(Option::is_none));
         }
         // Segments of one row more than fills a tile.
-        let plans = Plans::new(&Chip::A100, &config, &limits, true);
+        let plans = Plans::new(&Chip::A100, &config, &limits, OrderChoice::Fixed, true);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.max_tiles(&limits));
     }
@@ -315,7 +332,7 @@ mod tests {
         let config = ModelConfig::named("llama3-8b").unwrap();
         let limits = StepLimits { rows: 512, segments: 8, drafts: 0, requests: 8, context: 1024 };
         let fitted = |places| {
-            let mut plans = Plans::new(&Chip::A100, &config, &limits, true);
+            let mut plans = Plans::new(&Chip::A100, &config, &limits, OrderChoice::Fixed, true);
             let warning = plans.fit_cooperative(|_| Ok(places)).unwrap();
             (plans, warning)
         };

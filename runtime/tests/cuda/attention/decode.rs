@@ -137,16 +137,16 @@ pub(crate) fn compare(
 }
 
 /// The inputs of a launch.
-struct Step<'a> {
-    cache: &'a Cache,
-    plan: &'a DecodePlan,
-    kernel: Kernel,
-    queries: &'a [bf16],
-    batch_idx: &'a [i32],
-    position: &'a [i32],
+pub(crate) struct Step<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) plan: &'a DecodePlan,
+    pub(crate) kernel: Kernel,
+    pub(crate) queries: &'a [bf16],
+    pub(crate) batch_idx: &'a [i32],
+    pub(crate) position: &'a [i32],
 }
 
-fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
+pub(crate) fn launch(bench: &Bench, step: &Step, guarded: bool) -> Vec<bf16> {
     let Step { cache, plan, kernel, queries, batch_idx, position } = *step;
     let mut device = cache.upload(bench);
     let (mut q, mut batch_idx, mut position) =

@@ -3,10 +3,12 @@
 
 mod cache;
 mod decode;
+mod order;
 mod prefill;
 mod reference;
 
 use decode::{Case, Kernel};
+use prefill::Share;
 use trail_runtime::cuda::plan::attention::{self, Heads};
 use trail_test_support::cuda;
 use trail_test_support::cuda::Chance;
@@ -73,13 +75,13 @@ fn rungs_of_the_ladder_are_their_reference() {
 /// Chunks that fill no tile, over contexts of any length, beside any other requests.
 #[test]
 fn prefill_is_its_reference() {
-    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, None);
+    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Share::Whole);
 }
 
 /// Whole prompts and edges of tiles, with and without a window.
 #[test]
 fn prefill_at_every_edge() {
-    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, None);
+    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, Share::Whole);
 }
 
 /// Every place of a chunk's first row in a tile of tokens: the tiles that need no mask are chosen
@@ -92,13 +94,13 @@ fn prefill_masks_at_every_residue_of_the_context() {
 #[test]
 fn wgmma_prefill_is_its_reference() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, None);
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Share::Whole);
 }
 
 #[test]
 fn wgmma_prefill_at_every_edge() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::every_edge(&bench, prefill::Kernel::Wgmma, None);
+    prefill::every_edge(&bench, prefill::Kernel::Wgmma, Share::Whole);
 }
 
 #[test]
@@ -107,40 +109,38 @@ fn wgmma_prefill_masks_at_every_residue_of_the_context() {
     prefill::every_residue(&bench, prefill::Kernel::Wgmma);
 }
 
-/// Contexts cut into splits, beside any other requests, with and without a window: rows that
-/// see nothing of a split, and splits that only some rows of a tile see.
+/// Contexts cut into partitions, beside any other requests, with and without a window: rows that
+/// see nothing of a partition, and partitions that only some rows of a tile see.
 #[test]
 fn split_prefill_is_its_reference() {
-    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Some(1));
-    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Some(4));
+    prefill::random_chunks(&cuda::Bench::open(), prefill::Kernel::Portable, Share::Cut);
 }
 
-/// Edges of tiles and blocks in splits, and a context of 64 splits.
+/// Edges of tiles and blocks in partitions, and a context of eight of these.
 #[test]
 fn split_prefill_at_every_edge() {
-    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, Some(1));
+    prefill::every_edge(&cuda::Bench::open(), prefill::Kernel::Portable, Share::Cut);
 }
 
 #[test]
-fn split_prefill_of_several_requests() {
-    prefill::splits_of_several_requests(&cuda::Bench::open(), prefill::Kernel::Portable);
+fn split_prefill_has_the_bits_of_whole_tiles() {
+    prefill::partitions_of_several_requests(&cuda::Bench::open(), prefill::Kernel::Portable);
 }
 
 #[test]
 fn split_wgmma_prefill_is_its_reference() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Some(1));
-    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Some(4));
+    prefill::random_chunks(&bench, prefill::Kernel::Wgmma, Share::Cut);
 }
 
 #[test]
 fn split_wgmma_prefill_at_every_edge() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::every_edge(&bench, prefill::Kernel::Wgmma, Some(1));
+    prefill::every_edge(&bench, prefill::Kernel::Wgmma, Share::Cut);
 }
 
 #[test]
-fn split_wgmma_prefill_of_several_requests() {
+fn split_wgmma_prefill_has_the_bits_of_whole_tiles() {
     let Some(bench) = cuda::Bench::hopper() else { return };
-    prefill::splits_of_several_requests(&bench, prefill::Kernel::Wgmma);
+    prefill::partitions_of_several_requests(&bench, prefill::Kernel::Wgmma);
 }

@@ -20,11 +20,17 @@ pub(crate) enum Kernel {
     Wgmma,
 }
 
-/// Most units of 64 tokens of a split; `None`: whole tiles.
-pub(crate) type Units = Option<usize>;
+/// How the contexts of long tiles are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// A block has all partitions of a tile.
+    Whole,
+    /// A block has one.
+    Cut,
+}
 
 /// Random chunks, heads and windows.
-pub(crate) fn random_chunks(bench: &Bench, kernel: Kernel, units: Units) {
+pub(crate) fn random_chunks(bench: &Bench, kernel: Kernel, share: Share) {
     let mut chance = Chance(15);
     for round in 0..10 {
         let heads = Heads {
@@ -42,12 +48,12 @@ pub(crate) fn random_chunks(bench: &Bench, kernel: Kernel, units: Units) {
             )
         };
         let chunks: Vec<_> = (0..1 + chance.below(3)).map(|_| chunk(&mut chance)).collect();
-        check(bench, &mut chance, heads, window, &chunks, (kernel, units));
+        check(bench, &mut chance, heads, window, &chunks, (kernel, share));
     }
 }
 
 /// Lengths at the edges of blocks and tiles.
-pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, units: Units) {
+pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, share: Share) {
     let mut chance = Chance(16);
     for (head_dim, window) in [(128, None), (64, None), (128, Some(40)), (64, Some(65))] {
         let heads = Heads { kv_heads: 1, group: 2, head_dim };
@@ -56,16 +62,16 @@ pub(crate) fn every_edge(bench: &Bench, kernel: Kernel, units: Units) {
             [(65, Some(63)), (16, Some(16))],
             [(130, Some(33)), (3, Some(1021))],
         ] {
-            check(bench, &mut chance, heads, window, &chunks, (kernel, units));
+            check(bench, &mut chance, heads, window, &chunks, (kernel, share));
         }
     }
     let heads = Heads { kv_heads: 2, group: 4, head_dim: 128 };
-    check(bench, &mut chance, heads, None, &[(20, Some(4076))], (kernel, units));
+    check(bench, &mut chance, heads, None, &[(20, Some(4076))], (kernel, share));
 }
 
-/// Requests of one launch with different numbers of splits. Some stay whole: those have
-/// the bits of a launch without splits.
-pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
+/// Requests of one launch with different numbers of partitions: cut, they have the bits of whole
+/// tiles.
+pub(crate) fn partitions_of_several_requests(bench: &Bench, kernel: Kernel) {
     let mut chance = Chance(18);
     for (head_dim, group) in [(64, 4), (128, 7), (128, 1)] {
         let heads = Heads { kv_heads: 2, group, head_dim };
@@ -75,29 +81,20 @@ pub(crate) fn splits_of_several_requests(bench: &Bench, kernel: Kernel) {
             batch_idx: Some(batch_idx),
             context,
         };
-        let runs = [run(0, 40, 2, 700), run(40, 3, 0, 333), run(43, 30, 1, 20)];
-        let cache = Cache::new(&mut chance, heads, None, &[336, 50, 740], &[0; 3]);
+        let runs = [run(0, 40, 2, 1500), run(40, 3, 0, 1022), run(43, 30, 1, 20)];
+        let cache = Cache::new(&mut chance, heads, None, &[1025, 50, 1540], &[0; 3]);
         let queries = chance.bf16s(73 * heads.row(), 2.0);
-        let whole = launch(bench, &cache, &runs, &queries, (kernel, None));
-        for units in [1, 2, 5] {
-            let cut = launch(bench, &cache, &runs, &queries, (kernel, Some(units)));
-            for run in &runs {
-                for row in run.first_row..run.first_row + run.rows {
-                    let at = row * heads.row()..(row + 1) * heads.row();
-                    let (batch_idx, position) =
-                        (run.batch_idx.unwrap(), run.context + row - run.first_row);
-                    let what = format!("{kernel:?}, {units} units, row {row} of {run:?}");
-                    compare(
-                        &cache,
-                        batch_idx,
-                        position,
-                        &queries[at.clone()],
-                        &cut[at.clone()],
-                        &what,
-                    );
-                    let is_whole = run.context + run.rows <= 64;
-                    assert!(!is_whole || bits(&whole[at.clone()]) == bits(&cut[at]), "{what}");
-                }
+        let both = [Share::Whole, Share::Cut];
+        let [whole, cut] = both.map(|by| launch(bench, &cache, &runs, &queries, (kernel, by)));
+        assert!(bits(&whole) == bits(&cut), "{kernel:?} {heads:?}");
+        for run in &runs {
+            for row in run.first_row..run.first_row + run.rows {
+                let at = row * heads.row()..(row + 1) * heads.row();
+                let (batch_idx, position) =
+                    (run.batch_idx.unwrap(), run.context + row - run.first_row);
+                let what = format!("{kernel:?}, row {row} of {run:?}");
+                let (query, out) = (&queries[at.clone()], &cut[at]);
+                compare(&cache, batch_idx, position, query, out, &what);
             }
         }
     }
@@ -116,7 +113,7 @@ pub(crate) fn every_residue(bench: &Bench, kernel: Kernel) {
         let contexts: Vec<usize> = (0..tile).collect();
         for contexts in contexts.chunks(8) {
             let chunks: Vec<_> = contexts.iter().map(|&context| (65, Some(context))).collect();
-            check(bench, &mut chance, heads, None, &chunks, (kernel, None));
+            check(bench, &mut chance, heads, None, &chunks, (kernel, Share::Whole));
         }
     }
 }
@@ -129,7 +126,7 @@ pub(crate) fn check(
     heads: Heads,
     window: Option<usize>,
     chunks: &[(usize, Option<usize>)],
-    (kernel, units): (Kernel, Units),
+    (kernel, share): (Kernel, Share),
 ) {
     let order = chance.permutation(chunks.len());
     let mut lengths = vec![0; chunks.len()];
@@ -153,8 +150,8 @@ pub(crate) fn check(
     }
     let cache = Cache::new(chance, heads, window, &lengths, &forgotten);
     let queries = chance.bf16s(row * heads.row(), 2.0);
-    let first = launch(bench, &cache, &runs, &queries, (kernel, units));
-    let second = launch(bench, &cache, &runs, &queries, (kernel, units));
+    let first = launch(bench, &cache, &runs, &queries, (kernel, share));
+    let second = launch(bench, &cache, &runs, &queries, (kernel, share));
     assert!(first.iter().zip(&second).all(|(a, b)| a.to_bits() == b.to_bits()), "two runs differ");
     for row in 0..row {
         let out = &first[row * heads.row()..][..heads.row()];
@@ -174,24 +171,24 @@ pub(crate) fn check(
             position,
             query,
             out,
-            &format!("{kernel:?} {units:?}, row {row} of {run:?}, {heads:?}, window {window:?}"),
+            &format!("{kernel:?} {share:?}, row {row} of {run:?}, {heads:?}, window {window:?}"),
         );
     }
 }
 
-fn launch(
+pub(crate) fn launch(
     bench: &Bench,
     cache: &Cache,
     runs: &[PrefillSegment],
     queries: &[bf16],
-    (kernel, units): (Kernel, Units),
+    (kernel, share): (Kernel, Share),
 ) -> Vec<bf16> {
     let mut tiles = Vec::new();
     attention::prefill_tiles(runs, cache.heads.group, &mut tiles);
-    let split = units.map_or(PrefillSplit::WHOLE, |units| {
-        PrefillSplit::with_units(cache.heads, runs, &tiles, units)
-    });
-    let workspace = PrefillSplit::workspace(split.parts(cache.heads), cache.heads);
+    let split = match share {
+        Share::Whole => PrefillSplit::WHOLE,
+        Share::Cut => PrefillSplit::cut(cache.heads, runs, &tiles),
+    };
     // A captured graph has room for more tiles than a step needs.
     tiles.push([-1, 0]);
     let encoded: Vec<[i32; 4]> = runs.iter().map(PrefillSegment::encode).collect();
@@ -201,7 +198,10 @@ fn launch(
     let (mut q, mut out) = (bench.input(queries), bench.output(queries.len() * 2));
     let (mut runs, mut tiles) =
         (bench.input(encoded.as_flattened()), bench.input(tiles.as_flattened()));
-    let [mut partial_out, mut partial_sums] = workspace.map(|floats| bench.raw(floats * 4));
+    // Totals of whole tiles, of more than there are.
+    let parts = split.parts(heads).max(tile_count * heads.kv_heads).max(BLOCKS as usize);
+    let [mut partial_out, mut partial_sums] =
+        PrefillSplit::workspace(parts, heads).map(|floats| bench.raw(floats * 4));
     let base = PrefillAttentionParams {
         kv: device.view(bench),
         q: q.at(bench),

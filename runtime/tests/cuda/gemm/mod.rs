@@ -2,6 +2,7 @@
 //! driver there is.
 
 mod epilogues;
+mod order;
 mod product;
 mod shuffle;
 
@@ -74,9 +75,9 @@ fn rotation_is_exact_at_distant_positions() {
     }
 }
 
-/// Every end with far more blocks than tiles, and with one block for all; long sums.
+/// Every end with far more places than parts, and with one for all; long sums of several pieces.
 #[test]
-fn shares_do_not_change_the_result() {
+fn grids_do_not_change_the_result() {
     let mut chance = Chance(4);
     let bench = cuda::Bench::open();
     for multiprocessors in [1, 2, 3, 5, 17, 40] {
@@ -150,7 +151,7 @@ fn wgmma_products_are_their_references() {
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
         for (at, rows) in [65, 66, 127, 128, 129, 255, 256, 257, 300, 1000].into_iter().enumerate()
         {
-            let family = Family::Group { shared: at % 2 > 0 };
+            let family = Family::Group { has_one: at % 2 > 0 };
             let case = Case { family, ..Case::random(&mut chance, end, rows) };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
@@ -158,15 +159,11 @@ fn wgmma_products_are_their_references() {
     let mut all = kernels("wgmma_");
     all.retain(|kernel| !kernel.contains("_cluster_"));
     assert_eq!(checked, all);
-    // A last wave of one tile with fewer units than there are blocks: it is not shared.
-    let family = Family::Group { shared: true };
-    let few = Case::new(Epilogue::Swiglu, 128, 1024, 512);
-    epilogues::check(&bench, &mut chance, &Case { family, multiprocessors: 7, ..few });
 }
 
-/// Tiles that several blocks share, of all tiles and of those of the last wave.
+/// Tiles of several pieces: a block for each, and for all.
 #[test]
-fn wgmma_adds_up_shared_tiles() {
+fn wgmma_adds_up_pieces() {
     let mut chance = Chance(8);
     let Some(bench) = cuda::Bench::hopper() else { return };
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
@@ -175,17 +172,19 @@ fn wgmma_adds_up_shared_tiles() {
                 Epilogue::Qkv => Case::heads(rows, 128, 3, 1),
                 _ => Case::new(end, rows, 640, 0),
             };
-            let family = Family::Group { shared: true };
-            let case = Case { family, width: 2048, multiprocessors, ..base };
-            check_shared(&bench, &mut chance, &case);
+            for has_one in [true, false] {
+                let family = Family::Group { has_one };
+                let case = Case { family, width: 2048, multiprocessors, ..base };
+                check_pieces(&bench, &mut chance, &case, has_one);
+            }
         }
     }
 }
 
-/// Checks `case`, whose plan shares tiles.
-fn check_shared(bench: &cuda::Bench, chance: &mut Chance, case: &Case) {
-    let launch = case.plan(bench).launch;
-    assert!(launch.splits > 1, "{launch}");
+/// Checks `case`, whose tiles have several pieces, with a block for each or for all.
+fn check_pieces(bench: &cuda::Bench, chance: &mut Chance, case: &Case, has_one: bool) {
+    let plan = case.plan(bench);
+    assert!(plan.order.pieces > 1 && (plan.launch.splits > 1) == has_one, "{}", plan.launch);
     epilogues::check(bench, chance, case);
 }
 
@@ -201,7 +200,7 @@ fn wgmma_clusters_are_their_references() {
                 Epilogue::Qkv => Case::heads(rows, 64, 6, 1),
                 _ => Case::new(end, rows, 504, 0),
             };
-            let family = Family::Clusters { shared: false };
+            let family = Family::Clusters { has_one: false };
             let case = Case { family, multiprocessors, width, ..base };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
@@ -211,10 +210,10 @@ fn wgmma_clusters_are_their_references() {
     assert_eq!(checked, all);
 }
 
-/// Pairs of tiles that several clusters share, of all pairs and of those of the last wave; an odd
-/// number of multiprocessors.
+/// Pairs of tiles of several pieces: a cluster for each, and for all; an odd number of
+/// multiprocessors.
 #[test]
-fn wgmma_clusters_add_up_shared_tiles() {
+fn wgmma_clusters_add_up_pieces() {
     let mut chance = Chance(10);
     let Some(bench) = cuda::Bench::hopper() else { return };
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
@@ -223,9 +222,11 @@ fn wgmma_clusters_add_up_shared_tiles() {
                 Epilogue::Qkv => Case::heads(rows, 128, 4, 1),
                 _ => Case::new(end, rows, 768, 0),
             };
-            let family = Family::Clusters { shared: true };
-            let case = Case { family, width: 2048, multiprocessors, ..base };
-            check_shared(&bench, &mut chance, &case);
+            for has_one in [true, false] {
+                let family = Family::Clusters { has_one };
+                let case = Case { family, width: 2048, multiprocessors, ..base };
+                check_pieces(&bench, &mut chance, &case, has_one);
+            }
         }
     }
 }

@@ -34,10 +34,10 @@ pub(crate) enum Family {
     Planned,
     /// A rung of the ladder; logits only.
     Ladder(Rung),
-    /// Hopper's of many rows, not logits, with the tiles of the last wave whole or shared.
-    Group { shared: bool },
+    /// Hopper's of many rows, not logits, with a block for each piece of a tile or for all.
+    Group { has_one: bool },
     /// The same in clusters.
-    Clusters { shared: bool },
+    Clusters { has_one: bool },
 }
 
 impl Case {
@@ -74,8 +74,8 @@ impl Case {
         match self.family {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
-            Family::Group { shared } => own(&chip, product, 1, shared),
-            Family::Clusters { shared } => own(&chip, product, 2, shared),
+            Family::Group { has_one } => own(&chip, product, 1, has_one),
+            Family::Clusters { has_one } => own(&chip, product, 2, has_one),
         }
     }
 }
@@ -189,15 +189,15 @@ impl Setup {
     }
 }
 
-/// Hopper's plan of the smallest tile that holds all rows, in columns of so many blocks; `shared`
-/// or whole. Where no tile can be shared it is the whole one.
-fn own(chip: &Chip, product: Product, columns: u32, shared: bool) -> GemmPlan {
+/// Hopper's plan of the smallest tile that holds all rows, in columns of so many blocks, each with
+/// one piece of a tile or with all. Where there is one piece it is the same.
+fn own(chip: &Chip, product: Product, columns: u32, has_one: bool) -> GemmPlan {
     let all = wgmma::candidates(chip, product).into_iter().map(|of| of.plan);
     let fits = |plan: &GemmPlan| plan.launch.grid[1] == columns;
     let mut all: Vec<_> = all.filter(fits).collect();
     let tokens = if product.rows > 128 { "_256" } else { "_128" };
     all.retain(|plan| plan.launch.kernel.ends_with(tokens));
-    *if shared { all.last() } else { all.first() }.expect("a plan")
+    *if has_one { all.last() } else { all.first() }.expect("a plan")
 }
 
 /// The plan with the kernel that has no clusters.

@@ -34,7 +34,7 @@ impl HiddenSink for Sink {
 }
 
 /// Tokens of the longest sequence of a test.
-pub(crate) const LONGEST: usize = 640;
+pub(crate) const LONGEST: usize = 960;
 
 /// A CPU backend for sequences.
 pub(crate) fn cpu(model: &Arc<Model>) -> CpuForward {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use trail_runtime::backend::{RowSink, SampledToken, SamplingParams};
 use trail_runtime::cuda::queue::Queue;
 use trail_runtime::cuda::step_metadata::StepMetadata;
-use trail_runtime::cuda::{CudaBackend, CudaOptions, DEVICE_TIMEOUT, TapMode};
+use trail_runtime::cuda::{CudaBackend, CudaOptions, DEVICE_TIMEOUT, OrderChoice, TapMode};
 use trail_runtime::model::Model;
 use trail_runtime::reference::Reference;
 use trail_test_support::cuda::Chance;
@@ -39,6 +39,7 @@ fn options() -> CudaOptions {
         kv_blocks: Some(BLOCKS),
         host_kv_bytes: 0,
         graphs: true,
+        order: OrderChoice::Fixed,
         megakernel: false,
         tap_layer: None,
         tap: TapMode::Off,

@@ -14,7 +14,7 @@ pub(crate) const ROWS: usize = 40;
 /// Requests in the engine: more than segments.
 pub(crate) const REQUESTS: usize = 12;
 pub(crate) const CONTEXT: usize = 128;
-pub(crate) const BLOCKS: usize = 40;
+pub(crate) const BLOCKS: usize = 60;
 
 /// A request, and when it runs.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ fn cuda_split_prefill() {
     let session = trail_cuda_emulator::session();
     let model = Arc::new(models::grouped());
     let mut chance = Chance(41);
-    let prompt = (0..560).map(|_| chance.below(256) as u32).collect();
+    let prompt = (0..900).map(|_| chance.below(256) as u32).collect();
     let requests = [Request { chunk: ROWS, ..Request::greedy(prompt, 3, 0) }];
     let options = CudaOptions { max_context: LONGEST, ..options() };
     let mut backend = backend(&model, &options);

@@ -5,6 +5,7 @@
 mod answers;
 mod damaged;
 mod faults;
+mod flips;
 mod hangs;
 mod reuse;
 mod subject;

@@ -146,3 +146,20 @@ fn a_listing_without_instructions_is_refused() {
     assert!(parse("").is_err());
     assert!(parse(".text.kernel:\n").is_err());
 }
+
+#[test]
+fn sums_that_no_product_left_are_counted() {
+    let broken = |middle: &[&str]| {
+        let lines: Vec<_> = middle.iter().map(|&text| (text, 7, 0)).collect();
+        kernel(&lines).broken_sums
+    };
+    let moved = "HMMA.16816.F32.BF16 R108, R16, R96, R104";
+    let back = "HMMA.16816.F32.BF16 R104, R16, R96.reuse, R108";
+    let first = "HMMA.16816.F32.BF16 R104, R16, R96, RZ";
+    let by_wgmma = "HGMMA.64x128x16.F32.BF16 R24, R136, gdesc[UR16].tnspB, R24, gsb0";
+    assert_eq!(broken(&[PRODUCT, moved, back, by_wgmma]), 0);
+    assert_eq!(broken(&[PRODUCT, first]), 1);
+    assert_eq!(broken(&[PRODUCT, "FADD R106, R1, R2", PRODUCT, PRODUCT]), 1);
+    assert_eq!(broken(&["LDS.128 R104, [R2]", PRODUCT]), 1);
+    assert_eq!(broken(&["LDSM.16.M88.4 R100, [R2]", PRODUCT]), 0);
+}

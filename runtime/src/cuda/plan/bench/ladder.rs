@@ -3,6 +3,7 @@
 
 use crate::cuda::plan::attention::{Heads, decode_with_splits};
 use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product};
+use crate::cuda::plan::order::Order;
 use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
 use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
@@ -44,6 +45,7 @@ pub fn gemm(rung: Rung, rows: usize, features: usize, width: usize) -> GemmPlan 
         product,
         features: n,
         width: k,
+        order: Order { width: k, pieces: 1 },
         tile_swizzle: 1,
         partial_floats: 0,
         tile_counters: 0,

@@ -1,12 +1,11 @@
 //! Geometry of Hopper's products of more than a few rows (kernels/hopper/wgmma_*): tiles of 128
-//! features x 128 or 256 tokens, all whole, or shared in the last wave (hybrid stream-K). In
+//! features x 128 or 256 tokens, a block for each or for each piece of it (plan/order.rs). In
 //! clusters, two blocks have tiles of the same tokens side by side, and TMA brings their
 //! activations to both.
 
-use crate::cuda::plan::gemm::{
-    Epilogue, GemmPlan, LEAST_UNITS, Product, ROW_BYTES, epilogue_bytes,
-};
-use crate::cuda::plan::shuffle::{FEATURES, WIDTH};
+use crate::cuda::plan::gemm::{Epilogue, GemmPlan, Product, ROW_BYTES, epilogue_bytes};
+use crate::cuda::plan::order::Order;
+use crate::cuda::plan::shuffle::FEATURES;
 use crate::cuda::plan::{Chip, LaunchPlan, Shape};
 
 /// Fewest rows of a product that has a plan here. On an H200 `skinny_*` of up to 64 rows is faster.
@@ -19,7 +18,7 @@ pub const DEPTH: usize = 64;
 pub(in crate::cuda::plan) const PASS: usize = 64;
 pub(in crate::cuda::plan) const THREADS: u32 = 384;
 
-/// Depth of a unit of the line: two stages.
+/// Depth of a unit: two stages.
 const UNIT_DEPTH: usize = 2 * DEPTH;
 /// Bytes that L2 gives each multiprocessor in a clock where all read, and the most that one takes.
 /// An H200's `wgmma_*_256` without clusters read 5.9 to 7.1 TB/s (25 to 31 bytes) in products of
@@ -32,6 +31,10 @@ const MULTIPLY_ADDS: usize = 2048;
 /// took 20 to 25 us longer than their units at the rate of L2, those of 256 rows, four passes, 34
 /// to 48 us (benches/records/2026-11-27-h200.jsonl).
 const FIX_UP_CLOCKS: usize = 22_000;
+/// Clocks that a block takes for each further piece of a tile that it has whole, for a token of the
+/// tile: its sums written to L2 and read again at 32 bytes a clock each, while it multiplies
+/// nothing. A forecast.
+const CARRY_CLOCKS: usize = FEATURES * 4 * 2 / 32;
 
 /// Blocks of a cluster: columns of the grid, each with its own tile of every pair.
 pub(in crate::cuda::plan) const CLUSTER: usize = 2;
@@ -100,18 +103,27 @@ pub struct Candidate {
     pub clocks: usize,
 }
 
-/// The fastest of [`candidates`]; `None` if there is none.
-pub fn gemm(chip: &Chip, product: Product) -> Option<GemmPlan> {
-    candidates(chip, product).into_iter().min_by_key(|of| of.clocks).map(|of| of.plan)
+/// The fastest of all [`candidates_in`] these `orders`; `None` if there is none.
+pub fn gemm(chip: &Chip, product: Product, orders: &[Order]) -> Option<GemmPlan> {
+    let all = orders.iter().flat_map(|&order| candidates_in(chip, product, order));
+    all.min_by_key(|of| of.clocks).map(|of| of.plan)
 }
 
-/// The plans of `product` on a Hopper chip: of each instance, with all tiles whole, and with those
-/// of the last wave shared by all blocks. None for logits, whose rows are listed and not
+/// The plans of `product` on a Hopper chip in the order of its shape, as [`candidates_in`].
+///
+/// # Panics
+/// As [`candidates_in`].
+pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
+    candidates_in(chip, product, Order::of(product.features, product.width))
+}
+
+/// The plans of `product` on a Hopper chip: of each instance, with a block for each tile, and where
+/// tiles have pieces with a block for each of these. None for logits, whose rows are listed and not
 /// neighbours, and below [`LEAST_ROWS`] rows.
 ///
 /// # Panics
 /// If the width is not a multiple of 8, or the product exceeds 2^31 units of work.
-pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
+pub fn candidates_in(chip: &Chip, product: Product, order: Order) -> Vec<Candidate> {
     assert!(product.width.is_multiple_of(8), "{product:?}: rows must begin on 16 bytes");
     if product.rows < LEAST_ROWS || product.epilogue == Epilogue::Logits {
         return Vec::new();
@@ -125,68 +137,63 @@ pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
         let has_room = chip.multiprocessors as usize >= columns;
         is_filled && feature_tiles.is_multiple_of(columns) && has_room
     });
-    instances
-        .flat_map(|instance| {
-            [false, true].map(|shared| candidate(chip, product, &instance, shared))
-        })
-        .flatten()
-        .collect()
+    let by = if order.pieces > 1 { &[false, true][..] } else { &[false] };
+    let each =
+        |of: Instance| by.iter().map(move |&has_one| candidate(chip, product, &of, order, has_one));
+    instances.flat_map(each).collect()
 }
 
-/// The plan by `instance`, with the tiles of the last wave whole or `shared`; `None` where these
-/// have too few units to share.
+/// The plan by `instance` in `order`, in which a block has one piece of a tile, or all.
 fn candidate(
     chip: &Chip,
     product: Product,
     instance: &Instance,
-    shared: bool,
-) -> Option<Candidate> {
+    order: Order,
+    has_one: bool,
+) -> Candidate {
     let Product { epilogue, rows, features, width } = product;
-    let (n, k) = (features.next_multiple_of(FEATURES), width.next_multiple_of(WIDTH));
+    let n = features.next_multiple_of(FEATURES);
+    let Order { width: k, pieces } = order;
     let token_tiles = rows.div_ceil(instance.tokens);
     // Of a column: each has its own tiles and multiprocessors, and the same cut.
     let columns = instance.cluster;
-    let (tiles, depth) = (n / FEATURES / columns * token_tiles, k / UNIT_DEPTH);
+    let tiles = n / FEATURES / columns * token_tiles;
     let multiprocessors = chip.multiprocessors as usize / columns;
-    assert!(tiles * depth < 1 << 31, "{product:?}: more than 2^31 units");
-    // Each block has a few units, or it would be waited for at a tile that it has no part of.
-    let sharers = multiprocessors.min((tiles * depth / LEAST_UNITS).max(1));
-    let rest = if shared { tiles % sharers } else { 0 };
-    if shared && (rest == 0 || rest * depth < LEAST_UNITS * sharers) {
-        return None;
-    }
-    let grid = if shared { sharers } else { tiles.min(multiprocessors) };
+    assert!(tiles * (k / UNIT_DEPTH) < 1 << 31, "{product:?}: more than 2^31 units");
+    let parts = if has_one { tiles * pieces } else { tiles };
+    let grid = parts.min(multiprocessors);
     let passes = instance.tokens / PASS;
-    let (units, fix_up) = match shared {
-        true => (tiles / grid * depth + (rest * depth).div_ceil(grid), passes * FIX_UP_CLOCKS),
-        false => (tiles.div_ceil(grid) * depth, 0),
+    let (depth, added) = match has_one {
+        true => (order.longest(), passes * FIX_UP_CLOCKS),
+        false => (k, (pieces - 1) * instance.tokens * CARRY_CLOCKS),
     };
-    // Most blocks that have a part of one tile.
-    let splits = if rest == 0 { 1 } else { grid.div_ceil(rest) + 1 };
+    let unit_clocks = instance.unit_clocks(multiprocessors, grid);
+    let clocks = parts.div_ceil(grid) * (depth / UNIT_DEPTH * unit_clocks + added);
     let launch = LaunchPlan {
         kernel: instance.kernels[epilogue as usize],
         shape: Shape::new(&[("rows", rows), ("features", features), ("width", width)]),
         grid: [grid as u32, columns as u32, 1],
         block: THREADS,
         shared_bytes: instance.shared_bytes() as u32,
-        splits: splits as u32,
+        splits: if has_one { pieces as u32 } else { 1 },
         overlaps: true,
         cooperative: false,
         bytes: (n * k * 2 + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
     let square = (multiprocessors * columns * FEATURES / instance.tokens).isqrt();
+    let sums = order.workspace(tiles, grid, has_one);
     let plan = GemmPlan {
         launch,
         product,
         features: n,
         width: k,
+        order,
         tile_swizzle: square.clamp(1, token_tiles),
-        partial_floats: if shared { 2 * grid * columns * instance.tokens * FEATURES } else { 0 },
-        tile_counters: rest * columns * passes,
+        partial_floats: sums * columns * instance.tokens * FEATURES,
+        tile_counters: if has_one { tiles * columns * passes } else { 0 },
     };
-    let unit_clocks = instance.unit_clocks(multiprocessors, grid);
-    Some(Candidate { plan, clocks: units * unit_clocks + fix_up })
+    Candidate { plan, clocks }
 }
 
 #[cfg(test)]
@@ -201,7 +208,7 @@ mod tests {
     fn best(rows: usize, features: usize, width: usize) -> (&'static str, [u32; 3], bool) {
         let product = Product { epilogue: Epilogue::Residual, rows, features, width };
         let LaunchPlan { kernel, grid, splits, .. } =
-            gemm(&Chip::H200, product).expect("a plan").launch;
+            gemm(&Chip::H200, product, &[Order::of(features, width)]).expect("a plan").launch;
         (kernel, grid, splits > 1)
     }
 
@@ -218,7 +225,7 @@ mod tests {
     fn tiles_are_whole_unless_they_are_few_and_deep() {
         assert_eq!(best(128, 4096, 4096), ("wgmma_residual_128", [32, 1, 1], false));
         assert_eq!(best(256, 4096, 4096), ("wgmma_residual_128", [64, 1, 1], false));
-        assert_eq!(best(128, 4096, 14336), ("wgmma_residual_128", [132, 1, 1], true));
+        assert_eq!(best(128, 4096, 14336), ("wgmma_residual_128", [128, 1, 1], true));
         assert_eq!(best(256, 4096, 14336), ("wgmma_residual_128", [64, 1, 1], false));
         // 112 pairs on 66 clusters: two waves; of 2,048 rows 14.
         assert_eq!(best(256, 28672, 4096), ("wgmma_residual_cluster_256", [66, 2, 1], false));
@@ -226,29 +233,28 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_plan_has_room_for_two_parts_a_block() {
-        // 32 tiles for 132 multiprocessors.
-        let shared = of(128, 4096, 4096)[1].plan;
-        assert_eq!((shared.launch.grid[0], shared.tile_counters), (132, 2 * 32));
-        assert_eq!(shared.partial_floats, 2 * 132 * 128 * 128);
-        assert!(shared.launch.splits > 4);
-        let whole = of(128, 4096, 4096)[0].plan;
-        assert_eq!((whole.launch.grid[0], whole.partial_floats, whole.launch.splits), (32, 0, 1));
-        // No block has less than two units.
-        assert_eq!(of(128, 128, 512)[1].plan.launch.grid[0], 2);
-        assert_eq!(of(128, 128, 256).len(), 1);
-        assert_eq!(of(128, 134 * FEATURES, 256).len(), 1);
+    fn a_plan_has_room_for_a_sum_of_each_piece_or_a_total_of_each_block() {
+        // 32 tiles of four pieces for 132 multiprocessors.
+        let [whole, pieces] = [0, 1].map(|at| of(128, 4096, 4096)[at].plan);
+        assert_eq!((pieces.launch.grid[0], pieces.tile_counters), (128, 2 * 32));
+        assert_eq!((pieces.partial_floats, pieces.launch.splits), (128 * 128 * 128, 4));
+        assert_eq!((whole.launch.grid[0], whole.tile_counters, whole.launch.splits), (32, 0, 1));
+        assert_eq!(whole.partial_floats, 32 * 128 * 128);
+        // One piece: nothing to add.
+        let plans = of(128, 28672, 4096);
+        assert_eq!((plans.len(), plans[0].plan.partial_floats), (1, 0));
     }
 
     /// Two columns, each with half of the tiles and of the multiprocessors, cut as the other.
     #[test]
     fn a_cluster_has_a_pair_of_tiles() {
-        let [whole, shared, ..] = of(2048, 28672, 4096)[..] else { panic!("no plans") };
-        assert_eq!([whole, shared].map(|of| of.plan.launch.grid), [[66, 2, 1]; 2]);
-        assert_eq!(shared.plan.launch.kernel, "wgmma_residual_cluster_256");
-        // 13 waves and 38 pairs.
-        assert_eq!(shared.plan.tile_counters, 38 * 2 * 4);
-        assert_eq!(shared.plan.partial_floats, 2 * 132 * 256 * 128);
+        let [whole, pieces, ..] = of(2048, 4096, 4096)[..] else { panic!("no plans") };
+        assert_eq!([whole, pieces].map(|of| of.plan.launch.grid), [[66, 2, 1]; 2]);
+        assert_eq!(pieces.plan.launch.kernel, "wgmma_residual_cluster_256");
+        // 128 pairs of tiles.
+        assert_eq!(pieces.plan.tile_counters, 128 * 2 * 4);
+        assert_eq!(pieces.plan.partial_floats, 128 * 2 * 4 * 256 * 128);
+        assert_eq!(whole.plan.partial_floats, 132 * 256 * 128);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use trail_scheduler::rng::Rng;
+use crate::rng::Rng;
 
 /// Candidates for a row: that with the largest number of new triples is taken.
 const CANDIDATES: usize = 40;
@@ -13,7 +13,7 @@ type Triple = [(usize, usize); 3];
 
 /// Rows for settings with so many `levels`, the same for a seed. About twice the product of the
 /// three largest numbers of levels.
-pub(super) fn array<const N: usize>(levels: &[usize; N], seed: u64) -> Vec<[usize; N]> {
+pub fn array<const N: usize>(levels: &[usize; N], seed: u64) -> Vec<[usize; N]> {
     let mut rng = Rng::new(seed);
     let mut missing = all_triples(levels);
     let mut rows = Vec::new();

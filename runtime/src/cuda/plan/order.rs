@@ -1,0 +1,151 @@
+//! Orders of summing, as values: functions of a product's shape alone, so that a row's bits depend
+//! neither on the other rows, nor on the grid or the chip (docs/one-answer.md).
+
+use super::shuffle::{FEATURES, WIDTH};
+use std::fmt;
+
+/// Pieces begin at multiples of so many elements along k.
+pub const UNIT: usize = 128;
+/// Fewest units of a piece: a shorter one is not worth a block of threads, and its sums.
+const LEAST_UNITS: usize = 4;
+/// Tiles times pieces that a product has if its depth allows it: about a block for each
+/// multiprocessor of an A100 or H200 when there is one token tile. Not the chip's own number: then
+/// another chip would sum in another order.
+const BLOCKS: usize = 128;
+/// Most pieces: sums that the fix-up of a tile adds.
+const MAX_PIECES: usize = 16;
+
+/// Which orders a plan may choose from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OrderChoice {
+    /// That of the shape: an answer does not depend on the batch.
+    #[default]
+    Fixed,
+    /// The faster one for so many rows: one piece, too. Answers may differ where two logits are
+    /// within rounding.
+    Free,
+}
+
+/// The order in which a product sums along k (kernels/common/split_k.cuh): pieces of the padded
+/// depth, each a chain of mma's of 16 that begins at zero, added one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Depth, padded.
+    pub width: usize,
+    /// Number of pieces.
+    pub pieces: usize,
+}
+
+impl Order {
+    /// The order of a product of `features` output features and `width` inputs, of any number of
+    /// rows, on any chip.
+    pub fn of(features: usize, width: usize) -> Order {
+        let width = width.next_multiple_of(WIDTH);
+        let wanted = BLOCKS / features.div_ceil(FEATURES);
+        let max = (width / UNIT / LEAST_UNITS).clamp(1, MAX_PIECES);
+        Order { width, pieces: wanted.clamp(1, max) }
+    }
+
+    /// The orders to choose from; the first is that of the shape.
+    pub fn choices(features: usize, width: usize, choice: OrderChoice) -> Vec<Order> {
+        let fixed = Order::of(features, width);
+        match choice {
+            OrderChoice::Free if fixed.pieces > 1 => vec![fixed, Order { pieces: 1, ..fixed }],
+            _ => vec![fixed],
+        }
+    }
+
+    /// First element of piece `piece`; with the number of pieces, the width.
+    pub fn begin(&self, piece: usize) -> usize {
+        self.width / UNIT * piece / self.pieces * UNIT
+    }
+
+    /// Tiles that a product's workspace has room for: a sum for each piece where a block has one of
+    /// `tiles` tiles, a total for each of `blocks` blocks where it has all.
+    pub(super) fn workspace(&self, tiles: usize, blocks: usize, has_one: bool) -> usize {
+        match (self.pieces, has_one) {
+            (1, _) => 0,
+            (pieces, true) => tiles * pieces,
+            (_, false) => blocks,
+        }
+    }
+
+    /// Depth of the longest piece.
+    pub fn longest(&self) -> usize {
+        (0..self.pieces).map(|piece| self.begin(piece + 1) - self.begin(piece)).max().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "k=")?;
+        for piece in 0..self.pieces {
+            let plus = if piece > 0 { "+" } else { "" };
+            write!(f, "{plus}{}", self.begin(piece + 1) - self.begin(piece))?;
+        }
+        write!(f, " by 16")
+    }
+}
+
+/// Partitions of a context (kernels/common/order.cuh): tokens of a partition, and the position up
+/// to which they are so long. Attention sums each apart, and adds them in their order.
+pub(super) const PARTITIONS: [(usize, usize); 3] =
+    [(512, 8192), (2048, 32_768), (8192, usize::MAX)];
+
+/// Number of partitions of a context of `tokens` tokens; at least 1.
+pub fn partitions(tokens: usize) -> usize {
+    let mut from = 0;
+    let mut count = 0;
+    for (size, until) in PARTITIONS {
+        count += (tokens.min(until) - from.min(tokens)).div_ceil(size);
+        from = until;
+    }
+    count.max(1)
+}
+
+/// Tokens of the longest partition of such a context.
+pub fn longest_partition(tokens: usize) -> usize {
+    let beyond = |&&(_, until): &&(usize, usize)| tokens <= until;
+    let (size, _) = PARTITIONS.iter().find(beyond).unwrap_or(&PARTITIONS[2]);
+    tokens.min(*size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llamas_products_have_a_piece_for_each_multiprocessor() {
+        let order = |features, width| Order::of(features, width).to_string();
+        assert_eq!(order(6144, 4096), "k=2048+2048 by 16");
+        assert_eq!(order(4096, 4096), "k=1024+1024+1024+1024 by 16");
+        assert_eq!(order(28672, 4096), "k=4096 by 16");
+        assert_eq!(order(4096, 14336), "k=3584+3584+3584+3584 by 16");
+        assert_eq!(order(128_256, 4096), "k=4096 by 16");
+        // Qwen2.5-0.5B's down projection: nine pieces for 7 tiles.
+        assert_eq!(order(896, 4864), "k=512+512+512+512+640+512+512+512+640 by 16");
+    }
+
+    #[test]
+    fn long_contexts_have_few_partitions() {
+        let found = [1, 512, 513, 8192, 8193, 10_240, 32_768, 32_769, 131_072].map(partitions);
+        assert_eq!(found, [1, 1, 2, 16, 17, 17, 28, 29, 40]);
+        assert_eq!([100, 600, 9000, 40_000].map(longest_partition), [100, 512, 2048, 8192]);
+    }
+
+    #[test]
+    fn pieces_are_whole_units_and_cover_the_width() {
+        for features in (8..6000).step_by(104) {
+            for width in (8..9000).step_by(296) {
+                let order = Order::of(features, width);
+                assert_eq!((order.begin(0), order.begin(order.pieces)), (0, order.width));
+                assert!(order.pieces <= MAX_PIECES && order.width >= width);
+                for piece in 0..order.pieces {
+                    let depth = order.begin(piece + 1) - order.begin(piece);
+                    assert!(depth.is_multiple_of(UNIT), "{order}");
+                    assert!(depth >= LEAST_UNITS * UNIT || order.pieces == 1, "{order}");
+                }
+            }
+        }
+    }
+}
