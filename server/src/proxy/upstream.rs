@@ -26,8 +26,8 @@ use crate::secret::Secret;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which a server that is not ending keeps a connection without a request.
 const ENDING: Duration = Duration::from_millis(200);
-/// Time for which a connection is kept for the next request: less than the 5 s of uvicorn and
-/// llama.cpp, so that few requests meet one that is being closed.
+/// Time for which a connection with TLS is kept for the next request: less than the 5 s of uvicorn
+/// and llama.cpp, so that few requests meet one that is being closed.
 const KEPT_IDLE: Duration = Duration::from_secs(4);
 
 /// Headers of one connection, which are not passed on (RFC 9110, 7.6.1), beside those that
@@ -126,7 +126,11 @@ impl Upstream {
             .enable_http1()
             .wrap_connector(http);
         let connector = BoxCloneSyncService::new(Timeout::new(connector, CONNECT_TIMEOUT));
+        // llama.cpp closes a connection after a stream, and does not say so: a request that waited
+        // for the end of the stream would be lost. Without TLS a new connection costs little.
+        let kept = if scheme == Scheme::HTTPS { usize::MAX } else { 0 };
         let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(kept)
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEPT_IDLE)
             .build(connector);

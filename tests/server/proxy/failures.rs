@@ -1,6 +1,6 @@
 //! Servers that fail, and answers that are late.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -68,6 +68,23 @@ fn a_request_that_ends_its_server_is_given_up() {
     let upstream = Upstream::start_at(address, answer);
     server.post(COMPLETIONS, &json!({ "prompt": "a 1" }));
     assert_eq!(prompts(&upstream), ["a 1"]);
+}
+
+/// llama.cpp closes a connection after a stream, and does not say so.
+#[test]
+fn a_request_after_a_stream_is_not_lost_with_its_connection() {
+    let upstream = Upstream::start(|seen, stream, flags| {
+        answer(seen, stream, flags)?;
+        std::thread::sleep(Duration::from_millis(20));
+        Err(ErrorKind::ConnectionAborted.into())
+    });
+    let server = proxy(&upstream, &["--slots", "1"]);
+    let body = json!({ "prompt": "a 1", "stream": true });
+    let connections: Vec<_> = (0..5).map(|_| server.begin(COMPLETIONS, &body)).collect();
+    for connection in connections {
+        let (status, body) = receive(connection);
+        assert_eq!(status, 200, "{body}");
+    }
 }
 
 /// Its listener takes a connection when those of requests are closed already.
