@@ -2,7 +2,7 @@
 # The published crates: packaged in order and built from their packages (`cargo publish` without the
 # upload), their sizes, and a new project outside the tree that adds them from a local registry and
 # runs the examples 1, 4 and 7, with the newest versions of all other crates that are for Rust 1.89.
-# Their code is compiled by the compiler that is here, and not by 1.89. Arguments go to cargo:
+# The compiler that is here compiles them; that 1.89 can is seen in .ci/long. Arguments go to cargo:
 # `--no-verify` leaves the builds to that project, `--allow-dirty` takes the tree as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."

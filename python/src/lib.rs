@@ -11,6 +11,7 @@ mod probe;
 mod process_model;
 mod ranks;
 mod scheduler;
+mod signals;
 mod simulator;
 mod stream;
 mod tracker;

@@ -8,6 +8,7 @@ use trail_probe::file::Storage;
 use trail_probe::{Bins, TapLayers, non_finite_row};
 use trail_training::{Dataset, Matrix, Recipe, Trainer};
 
+use crate::signals::Signals;
 use crate::tracker::Tracker;
 use crate::{arrays, error};
 
@@ -126,8 +127,10 @@ impl Probe {
         let data = data.map_err(error::request)?;
         let mut trainer = py.detach(|| Trainer::new(data, recipe));
         while !trainer.is_done() {
-            py.detach(|| trainer.run_epoch()).map_err(error::request)?;
-            py.check_signals()?;
+            let mut signals = Signals::new();
+            let epoch = py.detach(|| trainer.run_epoch_until(&mut || signals.raised()));
+            signals.into_result()?;
+            epoch.map_err(error::request)?;
         }
         let mae = trainer.best_epoch().map(|epoch| epoch.mae);
         let layers = TapLayers::one(layer);

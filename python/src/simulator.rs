@@ -1,7 +1,8 @@
 //! Simulations of requests in arrays.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use numpy::{IntoPyArray, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -12,10 +13,11 @@ use trail_scheduler::policies::PolicyKind;
 use trail_simulator::{Job, Refined, Simulation, SimulationRun, StepModel, Trace};
 
 use crate::params::PRIORITIES;
+use crate::signals::Signals;
 use crate::{arrays, error, scheduler};
 
-/// Time between two looks for signals.
-const SIGNALS: Duration = Duration::from_millis(100);
+/// Time between two looks at a computation that cannot be stopped.
+const WAIT: Duration = Duration::from_millis(1);
 
 /// The columns of a trace.
 #[derive(FromPyObject)]
@@ -131,19 +133,14 @@ pub(crate) fn simulate<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let jobs = jobs(&columns, max_tokens, refined)?;
     let (simulation, policy) = simulation(jobs.len(), model, policy, workers, max_gap, options)?;
-    let mut signal = Ok(());
+    let mut signals = Signals::new();
     let run = py.detach(|| {
-        let mut looked = Instant::now();
-        simulation.run(&|| policy.build(), &jobs, &mut |_| {
-            if looked.elapsed() < SIGNALS {
-                return ControlFlow::Continue(());
-            }
-            looked = Instant::now();
-            signal = Python::attach(|py| py.check_signals());
-            if signal.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        simulation.run(&|| policy.build(), &jobs, &mut |_| match signals.raised() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         })
     });
-    signal?;
+    signals.into_result()?;
     result(py, &run.map_err(error::request)?)
 }
 
@@ -189,7 +186,13 @@ pub(crate) fn lower_bound<'py>(
 ) -> PyResult<f64> {
     let jobs = jobs(&columns, max_tokens, "none")?;
     let (simulation, _) = simulation(jobs.len(), model, "fcfs", workers, max_gap, options)?;
-    Ok(py.detach(|| trail_simulator::lower_bound(&simulation, &jobs)))
+    // After Ctrl-C the thread ends later, and its result is dropped.
+    let bound = thread::spawn(move || trail_simulator::lower_bound(&simulation, &jobs));
+    while !bound.is_finished() {
+        py.detach(|| thread::sleep(WAIT));
+        py.check_signals()?;
+    }
+    Ok(bound.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
 /// The columns of a trace's text.

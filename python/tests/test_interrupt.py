@@ -57,6 +57,43 @@ except KeyboardInterrupt:
     raise
 """
 
+# An epoch of seconds.
+TRAIN = """
+import numpy as np
+from trail_rt import Probe
+rows = 20_000
+activations = np.random.default_rng(1).standard_normal((rows, 1024), dtype=np.float32)
+remaining = np.arange(rows) % 200
+print("ready", flush=True)
+try:
+    Probe.train(activations, remaining, hidden=2048, epochs=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    raise
+"""
+
+LOWER_BOUND = """
+import numpy as np
+from trail_rt import Simulator
+rows = 100_000
+output = np.full(rows, 20_000)
+trace = {"arrival": np.arange(rows) * 1e-4, "prompt": np.full(rows, 100), "output": output}
+print("ready", flush=True)
+try:
+    Simulator(max_tokens=20_000).lower_bound(trace)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    raise
+"""
+
+PROGRAMS = {
+    "generate": GENERATE,
+    "async": ASYNC,
+    "simulate": SIMULATE,
+    "train": TRAIN,
+    "lower_bound": LOWER_BOUND,
+}
+
 
 # A background job of a shell ignores the signal.
 HEARS = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -83,9 +120,7 @@ def interrupted(program: str, folder: Path) -> float:
     return seconds
 
 
-@pytest.mark.parametrize(
-    "program", [GENERATE, ASYNC, SIMULATE], ids=["generate", "async", "simulate"]
-)
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_ctrl_c_ends_within_a_second(program: str, tmp_path: Path) -> None:
     # Other processes may have the cores for a while.
     assert any(interrupted(program, tmp_path) < 1.0 for _ in range(3))

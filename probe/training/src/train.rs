@@ -173,22 +173,32 @@ impl<'a> Trainer<'a> {
 
     /// Runs the next epoch. Fails if the loss is no longer finite.
     pub fn run_epoch(&mut self) -> Result<Epoch, String> {
+        let epoch = self.run_epoch_until(&mut || false)?;
+        Ok(epoch.expect("not stopped"))
+    }
+
+    /// As [`Trainer::run_epoch`]; asks `stop` before every batch. After `None`, for an epoch that
+    /// was stopped, the training cannot go on.
+    pub fn run_epoch_until(
+        &mut self,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Epoch>, String> {
         let number = self.epochs.len() as u32 + 1;
-        let training_loss = self.pass(number);
+        let Some(training_loss) = self.pass(number, stop) else { return Ok(None) };
         if !training_loss.is_finite() {
             return Err(format!("the loss of epoch {number} is {training_loss}: lower the rate"));
         }
-        let epoch = self.validate(number, training_loss);
+        let Some(epoch) = self.validate(number, training_loss, stop) else { return Ok(None) };
         let before = self.best_epoch().map_or(f64::INFINITY, |best| best.loss);
         if epoch.loss < before {
             self.best.copy_from_slice(&self.mlp.parameters);
         }
         self.epochs.push(epoch);
-        Ok(epoch)
+        Ok(Some(epoch))
     }
 
     /// A pass over the training examples in random order; the mean loss.
-    fn pass(&mut self, number: u32) -> f64 {
+    fn pass(&mut self, number: u32, stop: &mut dyn FnMut() -> bool) -> Option<f64> {
         let Recipe { batch, rate, weight_decay, epochs, seed, dropout, .. } = self.recipe;
         let mut rng = Rng::new(seed ^ mix(u64::from(number)));
         let mut order = self.data.training.clone();
@@ -199,6 +209,9 @@ impl<'a> Trainer<'a> {
         let mut censored = Vec::new();
         let (mut loss, mut count) = (0.0, 0);
         for examples in order.chunks(batch) {
+            if stop() {
+                return None;
+            }
             self.gather(examples, &mut inputs);
             drop_out(&mut inputs, dropout[0], &mut rng);
             bins.clear();
@@ -220,7 +233,7 @@ impl<'a> Trainer<'a> {
             loss += self.mlp.step(rows, rate, weight_decay) * examples.len() as f64;
             count += examples.len();
         }
-        loss / count as f64
+        Some(loss / count as f64)
     }
 
     /// Steps of an epoch.
@@ -253,13 +266,21 @@ impl<'a> Trainer<'a> {
         of.is_cut && self.recipe.kind == HeadKind::Survival
     }
 
-    fn validate(&self, number: u32, training_loss: f64) -> Epoch {
+    fn validate(
+        &self,
+        number: u32,
+        training_loss: f64,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Epoch> {
         let is_row = |of: &&Example| matches!(of.place, Place::Row(_));
         let rows: Vec<Example> = self.data.validation.iter().filter(is_row).copied().collect();
         let mut inputs = Array2::zeros((0, 0));
         let (mut loss, mut error, mut correct) = (0.0, 0.0, 0.0);
         let (mut total, mut steps) = (0.0, 0.0);
         for examples in rows.chunks(VALIDATION_ROWS) {
+            if stop() {
+                return None;
+            }
             self.gather(examples, &mut inputs);
             let log_p = self.mlp.log_probabilities(inputs.view());
             for (of, log_p) in examples.iter().zip(log_p.rows()) {
@@ -284,7 +305,7 @@ impl<'a> Trainer<'a> {
         }
         let loss = loss / f64::max(total, f64::MIN_POSITIVE);
         let [mae, accuracy] = [error, correct].map(|sum| sum / f64::max(steps, 1.0));
-        Epoch { number, training_loss, loss, mae, accuracy }
+        Some(Epoch { number, training_loss, loss, mae, accuracy })
     }
 
     /// The standardized inputs of `examples`, `[examples, d]`.

@@ -128,7 +128,10 @@ impl PairKernels {
 fn is_amd() -> bool {
     #[cfg(target_arch = "x86_64")]
     let vendor = {
-        let leaf = std::arch::x86_64::__cpuid(0);
+        // A safe function for later compilers than the oldest that this is for.
+        #[allow(unused_unsafe)]
+        // SAFETY: every CPU of x86-64 has the instruction.
+        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes)
     };
     #[cfg(not(target_arch = "x86_64"))]

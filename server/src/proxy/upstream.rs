@@ -24,8 +24,10 @@ use crate::secret::Secret;
 
 /// Time to connect, the handshake of TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which a connection is kept for the next request: less than the 5 s of uvicorn and
-/// llama.cpp, so that few requests meet one that is being closed.
+/// Time for which a server that is not ending keeps a connection without a request.
+const ENDING: Duration = Duration::from_millis(200);
+/// Time for which a connection with TLS is kept for the next request: less than the 5 s of uvicorn
+/// and llama.cpp, so that few requests meet one that is being closed.
 const KEPT_IDLE: Duration = Duration::from_secs(4);
 
 /// Headers of one connection, which are not passed on (RFC 9110, 7.6.1), beside those that
@@ -124,7 +126,11 @@ impl Upstream {
             .enable_http1()
             .wrap_connector(http);
         let connector = BoxCloneSyncService::new(Timeout::new(connector, CONNECT_TIMEOUT));
+        // llama.cpp closes a connection after a stream, and does not say so: a request that waited
+        // for the end of the stream would be lost. Without TLS a new connection costs little.
+        let kept = if scheme == Scheme::HTTPS { usize::MAX } else { 0 };
         let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(kept)
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEPT_IDLE)
             .build(connector);
@@ -187,13 +193,16 @@ impl Upstream {
         Err(NoAnswer { was_sent, is_down, why })
     }
 
-    /// True if the server takes a connection.
+    /// True if the server takes a connection and keeps it. One that is ending closes its listener
+    /// a moment after the connections of requests, and with it what the listener took.
     async fn is_reachable(&self) -> bool {
         let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
         // An address of IPv6 has brackets in a URL.
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         let connect = TcpStream::connect((host, self.authority.port_u16().unwrap_or(default)));
-        matches!(timeout(CONNECT_TIMEOUT, connect).await, Ok(Ok(_)))
+        let Ok(Ok(stream)) = timeout(CONNECT_TIMEOUT, connect).await else { return false };
+        // Its end is all that can be read.
+        timeout(ENDING, stream.readable()).await.is_err()
     }
 }
 

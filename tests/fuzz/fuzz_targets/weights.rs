@@ -20,7 +20,8 @@ const CONFIGS: [&[u8]; 3] = [
     br#"{"architectures": ["GptOssForCausalLM"], "hidden_size": 32, "num_key_value_heads": 1,
     "head_dim": 2, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1,
     "vocab_size": 1, "max_position_embeddings": 8, "tie_word_embeddings": true,
-    "num_local_experts": 1, "num_experts_per_tok": 1}"#,
+    "num_local_experts": 1, "num_experts_per_tok": 1, "rope_scaling": {"rope_type": "yarn",
+    "factor": 2.0, "truncate": false, "original_max_position_embeddings": 4}}"#,
 ];
 
 fuzz_target!(|bytes: &[u8]| {

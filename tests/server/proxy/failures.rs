@@ -1,5 +1,6 @@
 //! Servers that fail, and answers that are late.
 
+use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -67,6 +68,40 @@ fn a_request_that_ends_its_server_is_given_up() {
     let upstream = Upstream::start_at(address, answer);
     server.post(COMPLETIONS, &json!({ "prompt": "a 1" }));
     assert_eq!(prompts(&upstream), ["a 1"]);
+}
+
+/// llama.cpp closes a connection after a stream, and does not say so.
+#[test]
+fn a_request_after_a_stream_is_not_lost_with_its_connection() {
+    let upstream = Upstream::start(|seen, stream, flags| {
+        answer(seen, stream, flags)?;
+        std::thread::sleep(Duration::from_millis(20));
+        Err(ErrorKind::ConnectionAborted.into())
+    });
+    let server = proxy(&upstream, &["--slots", "1"]);
+    let body = json!({ "prompt": "a 1", "stream": true });
+    let connections: Vec<_> = (0..5).map(|_| server.begin(COMPLETIONS, &body)).collect();
+    for connection in connections {
+        let (status, body) = receive(connection);
+        assert_eq!(status, 200, "{body}");
+    }
+}
+
+/// Its listener takes a connection when those of requests are closed already.
+#[test]
+fn a_server_that_is_ending_has_not_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let server = Server::proxy(&["--upstream", &format!("http://{address}"), "--slots", "1"]);
+    let running = begin(&server, "a 1");
+    let (mut request, _) = listener.accept().expect("a connection");
+    assert!(request.read(&mut [0; 64]).expect("a request") > 0);
+    drop(request);
+    let look = listener.accept().expect("a connection");
+    drop(listener);
+    drop(look);
+    let _upstream = Upstream::start_at(address, answer);
+    assert_eq!(receive(running).0, 200);
 }
 
 /// A server that is there has closed the connection for a reason, and a request is work.
