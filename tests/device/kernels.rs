@@ -78,13 +78,33 @@ fn times_are_forecast_from_machine_code() {
     let report = forecast(&[]);
     let steps = report["rows"].as_array().expect("an array");
     assert!(steps.iter().any(|row| row["op"] == "decode_step"), "{report}");
-    let earlier =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/benches/src/kernels/forecast/sass_738d44b.json");
-    let other = forecast(&["--sass", earlier]);
+    // Other machine code: with less in flight.
+    let mut reports = reports_of("sm_90a");
+    reports["sm_90a"]["skinny_swiglu_64"]["pending_groups"] = 1.into();
+    let file = std::env::temp_dir().join(format!("trail-sass-{}.json", std::process::id()));
+    std::fs::write(&file, reports.to_string()).expect("a file");
+    let other = forecast(&["--sass", file.to_str().expect("a path")]);
+    std::fs::remove_file(&file).expect("the file");
     assert!(us(&other, "skinny_swiglu_64") > us(&report, "skinny_swiglu_64"));
     let missing = trail_rt(&["bench", "kernels", "--forecast", "a100", "--sass", "no-such-file"]);
     let error = String::from_utf8_lossy(&missing.stderr);
     assert!(!missing.status.success() && error.contains("no-such-file"), "{error}");
+}
+
+/// The manifest's reports of machine code for `target`, as `compile --report` prints them.
+fn reports_of(target: &str) -> Value {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/ptx/manifest.json");
+    let manifest = std::fs::read_to_string(manifest).expect("the manifest");
+    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    let mut reports = serde_json::Map::new();
+    for module in manifest["modules"].as_object().expect("modules").values() {
+        for (kernel, entry) in module["entries"].as_object().expect("entries") {
+            if let Some(report) = entry["sass"].get(target) {
+                reports.insert(kernel.clone(), report.clone());
+            }
+        }
+    }
+    serde_json::json!({ target: reports })
 }
 
 /// The tiny model's heads are narrower than those of any attention kernel; the demo model's are

@@ -102,6 +102,18 @@ pub(crate) fn approximation(
     if (f64::from(far) - exact).abs() <= bound * unit { far } else { nearest }
 }
 
+/// `ex2.approx`: as [`approximation`], but the fraction of the input decides by how much, so that a
+/// whole number more is a power of two more, to the bit. Kernels rely on that of hardware
+/// (kernels/common/order.cuh).
+pub(crate) fn exp2(input: f32) -> f32 {
+    let (nearest, whole) = (input.exp2(), input.floor());
+    if !is_device() || !nearest.is_normal() {
+        return nearest;
+    }
+    let fraction = input - whole;
+    approximation(fraction, fraction.exp2(), f64::exp2, 2.0, 0.0) * whole.exp2()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 
 use super::rounding::{Mode, flush, saturate, to_f32, two_sum};
 use super::{Body, Opcode, OperandShape, lane, many};
-use crate::exec::numerics::approximation;
+use crate::exec::numerics::{approximation, exp2};
 use crate::ptx::types::Ty;
 #[cfg(target_arch = "x86_64")]
 use crate::{exec::Cx, exec::lanes::map3, ptx::program::Inst};
@@ -226,9 +226,7 @@ fn special(opcode: &mut Opcode) -> Option<OperandShape> {
         return None;
     }
     let run = match opcode.name.as_str() {
-        "ex2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
-            approximation(a, a.exp2(), f64::exp2, 2.0, 0.0)
-        }),
+        "ex2" => variants!(lane, ftz_given, false, (a), (f32), exp2),
         "lg2" => variants!(lane, ftz_given, false, (a), (f32), |a: f32| {
             approximation(a, a.log2(), f64::log2, 2.0, 1.0)
         }),
