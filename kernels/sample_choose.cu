@@ -149,7 +149,12 @@ __device__ double truncate(const SampleParams &p, const Row &row, Scratch &scrat
             end = end_of_nucleus(p, row, team, scratch, blocks, target,
                                  __double2float_rn(negligible));
         }
-        if (end.found) total = keep_through(p, row, team, scratch, blocks, end);
+        if (end.found) {
+            total = keep_through(p, row, team, scratch, blocks, end);
+        } else if (kind == 0 && row.sampling.top_k > 0) {
+            // The first block counts the chosen token: no other still reads the counts.
+            team.meet();
+        }
     }
     return total;
 }

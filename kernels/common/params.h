@@ -358,7 +358,8 @@ typedef struct {
     /// Most partitions of a cut tile's context; 1 where no tile is cut.
     int splits;
     /// Unnormalised outputs of the partitions of cut tiles [cut tiles, kv_heads, splits, 128, hd]
-    /// f32, then totals of the other tiles, a block's at work [blocks, 128 * hd]; 16-byte aligned.
+    /// f32; by mma.sync, where no tile is cut, totals of the blocks [blocks, 128 * hd]; 16-byte
+    /// aligned.
     float *partial_out;
     /// References of the exponentials of the same, and their sums [.., 128, 2] f32, 8-byte
     /// aligned.

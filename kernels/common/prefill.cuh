@@ -67,11 +67,6 @@ __device__ __forceinline__ int first_part(const PrefillAttentionParams &p, int t
     return (tile * p.kv.kv_heads + kv_head) * p.splits;
 }
 
-/// Place for the total of a tile's partitions, behind the parts of cut tiles.
-__device__ __forceinline__ int total_part(const PrefillAttentionParams &p, int place) {
-    return first_part(p, p.cut_tiles, 0) + place;
-}
-
 /// `work` cut to the partition that begins at `oldest`, or in which that is.
 __device__ __forceinline__ Work partition_from(const Work &work, int oldest) {
     Work part = work;

@@ -175,14 +175,7 @@ struct Kernel {
             copy_rows(behind, filled);
         ptx::copy_async_commit();
         epilogue::scales_of<Epilogue, TOKENS, THREADS>(p, 0, scales);
-#pragma unroll
-        for (int s = 0; s < STRIPES; s++) {
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-                for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
-            }
-        }
+        split_k::clear(sum);
 
         // All that a full ring can hold is on its way: there is nothing to gain from a part of it.
         ptx::copy_async_wait<0>();

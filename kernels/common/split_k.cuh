@@ -5,10 +5,10 @@
 // chain of mma's, 16 along k each, that begins at zero; a tile is the sum of its pieces in their
 // order. So a row's bits are the same in every kernel, tile size and grid.
 //
-// Who sums the pieces is the plan's choice. A block a piece (few tiles): each writes its sums to
-// the workspace and increments the tile's counter, and the block that arrives last adds all
-// (fix-up). Or a block has all pieces of a tile, and adds each to the total of those before
-// (`carry`).
+// The plan assigns pieces to blocks in one of two ways. With few tiles a block computes one piece,
+// writes its sums to the workspace and increments the tile's counter; the last block to arrive adds
+// all pieces of the tile (`add_up`, the fix-up). With many tiles a block computes all pieces of a
+// tile and adds each to the total of the pieces before it (`carry`).
 #pragma once
 #include "common/ptx.cuh"
 
@@ -80,6 +80,19 @@ struct Pass {
     int tile, piece;
     int index = 0, count = 1;
 };
+
+/// Clears the sums of a thread, at the beginning of a piece.
+template <int STRIPES, int COLUMNS>
+__device__ __forceinline__ void clear(float (&sum)[STRIPES][COLUMNS][4]) {
+#pragma unroll
+    for (int s = 0; s < STRIPES; s++) {
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+#pragma unroll
+            for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
+        }
+    }
+}
 
 /// Adds four sums of a piece to the `total` of those before, in a workspace of this thread's own,
 /// where a block has all pieces: into `sum` at the last piece, into the workspace at the others.

@@ -165,18 +165,6 @@ struct Kernel {
         __syncthreads();
     }
 
-    /// Clears the sums, at the beginning of a piece.
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int s = 0; s < STRIPES; s++) {
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) {
-#pragma unroll
-                for (int r = 0; r < 4; r++) sum[s][c][r] = 0.0f;
-            }
-        }
-    }
-
     /// Adds the sums of piece `piece` to those before it, where a block has a tile's pieces.
     __device__ __forceinline__ void carry(int piece) {
         constexpr int QUADS = STRIPES * COLUMNS;
@@ -216,7 +204,7 @@ struct Kernel {
             // Units behind this piece.
             const int rest =
                 split_k::carries(g) ? (g.k_padded - split_k::begin_of(g, piece + 1)) / DEPTH : 0;
-            clear();
+            split_k::clear(sum);
 #pragma unroll 1
             for (; left > rest; left--) {
                 const u32 next =

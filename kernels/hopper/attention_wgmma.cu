@@ -7,8 +7,8 @@
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
 // out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
-// out     partial_out [cut_tiles*kv_heads*splits + blocks, 128, hd] f32, scratch, 16-byte aligned
-// out     partial_sums [cut_tiles*kv_heads*splits + blocks, 128, 2] f32, scratch, 8-byte aligned
+// out     partial_out [cut_tiles, kv_heads, splits, 128, hd] f32, scratch, 16-byte aligned
+// out     partial_sums [cut_tiles, kv_heads, splits, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_90a
 // launch  grid [at most multiprocessors], block 384, shared 64 KiB at hd 64, 128 KiB at hd 128: 4
 //         stages of 64 keys and values, barriers
@@ -22,7 +22,7 @@
 //         together with the values of the one before, so that softmax overlaps products within a
 //         warpgroup (FlashAttention-3), and between the two. Only a partition's first tile and
 //         those at the diagonal or at the window's edge are masked, by code of their own. At the
-//         end of a partition its sums are added to those before, in a workspace
+//         end of a partition its sums are added to those before, in registers too
 //         (common/order.cuh).
 #include "hopper/pipeline.cuh"
 #include "hopper/warpgroup_softmax.cuh"
@@ -48,6 +48,7 @@ template <int HD, bool SPLIT>
 struct Kernel {
     static constexpr int TILE_BYTES = TOKENS * HD * 2, STAGE_BYTES = 2 * TILE_BYTES;
     using State = softmax::State<HD, TOKENS>;
+    using Totals = softmax::Totals<HD>;
     using Scores = softmax::Scores<TOKENS>;
 
     const WgmmaAttentionParams &all;
@@ -184,7 +185,7 @@ struct Kernel {
 
     /// A tile behind the first: its scores, and the values of the tile before, whose stage is
     /// `before`. `wait_for_next` waits for the next tile, between the exponentials and the wait for
-    /// the products of values: without a loop there, ptxas puts exponentials behind that wait.
+    /// the products of values.
     template <bool MASKED, class Wait>
     __device__ __forceinline__ void step(const Work &work, State &state, int tile, int stage,
                                          int before, const Wait &wait_for_next) const {
@@ -209,32 +210,19 @@ struct Kernel {
         if (threadIdx.x % 32 == 0) ptx::barrier_arrive(empty + stage * 8);
     }
 
-    /// Adds a partition to those before it, of a block that has all of a work's; `sums` are its
-    /// sums, then those of all up to it.
-    __device__ __forceinline__ void fold(float (&sums)[2], State &state, bool is_first,
-                                         bool is_last) const {
-        const int thread = ptx::thread_now(), part = prefill::total_part(p, blockIdx.x);
-        float2 *kept = reinterpret_cast<float2 *>(
-            prefill::part_sums(p, part, thread / 32 * 16 + thread % 32 / 4));
-        float4 *total = reinterpret_cast<float4 *>(prefill::part_out<HD>(p, part, 0)) + thread;
-        prefill::fold<HD / 8>(kept, total, CONSUMERS, state.reference, sums, state.out, is_first,
-                              is_last);
-    }
-
     /// Normalises and stores this thread's rows.
-    __device__ __forceinline__ void store(const Work &work, const float (&sums)[2],
-                                          const State &state) const {
+    __device__ __forceinline__ void store(const Work &work, const Totals &totals) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int query = softmax::query_of(work, r);
             if (query >= work.count) continue;
-            const float scale = 1.0f / sums[r];
+            const float scale = 1.0f / totals.sum[r];
             u32 *out = reinterpret_cast<u32 *>(p.out + head_offset(p, work, query, HD)) +
                        threadIdx.x % 4;
 #pragma unroll
             for (int n = 0; n < HD / 8; n++)
-                out[n * 4] = ptx::pack_bf16(state.out[n * 4 + r * 2] * scale,
-                                            state.out[n * 4 + r * 2 + 1] * scale);
+                out[n * 4] = ptx::pack_bf16(totals.out[n * 4 + r * 2] * scale,
+                                            totals.out[n * 4 + r * 2 + 1] * scale);
         }
     }
 
@@ -282,7 +270,10 @@ struct Kernel {
                   seen_begin = (oldest_token(p.kv, work.newest) + TOKENS - 1) / TOKENS;
         const auto wait_for_next = [&] {
             at.advance();
-            if (tile + 1 < end) pipeline::wait(full + at.stage * 8, at.parity);
+            // No sum is negative: ptxas puts exponentials behind a branch that does not need them,
+            // and then behind the wait for the products of values.
+            if (tile + 1 < end || state.sum[0] + state.sum[1] < 0.0f)
+                pipeline::wait(full + at.stage * 8, at.parity);
         };
         pipeline::wait(full + at.stage * 8, at.parity);
         clear_rest(work, at.stage, tile);
@@ -313,6 +304,8 @@ struct Kernel {
         if (more) load_queries(work, state);
         while (more) {
             more = next(round, following);
+            Totals totals;
+            totals.begin();
             Work part = prefill::partition_from(work, work.oldest);
             while (true) {
                 const bool is_last = part.end == work.end;
@@ -322,14 +315,14 @@ struct Kernel {
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_results(state.out);
                 release(last);
-                float sums[2] = {order::total(state.sum[0]), order::total(state.sum[1])};
-                const bool is_first = part.oldest == work.oldest;
-                if (SPLIT && work.part >= 0)
+                const float sums[2] = {order::total(state.sum[0]), order::total(state.sum[1])};
+                if (SPLIT && work.part >= 0) {
                     store_part(part, sums, state);
-                else if (!SPLIT && (!is_first || !is_last))
-                    fold(sums, state, is_first, is_last);
+                    break;
+                }
+                totals.add(state, sums);
                 if (is_last) {
-                    if (!SPLIT || work.part < 0) store(work, sums, state);
+                    store(work, totals);
                     break;
                 }
                 part = prefill::partition_from(work, part.end);

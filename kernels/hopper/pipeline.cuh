@@ -77,10 +77,10 @@ __device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     if (threadIdx.x >= CONSUMERS) {
-        ptx::registers_give<40>();
+        ptx::registers_give<32>();
         if (threadIdx.x == CONSUMERS) produce();
     } else {
-        ptx::registers_take<232>();
+        ptx::registers_take<240>();
         consume();
     }
 }

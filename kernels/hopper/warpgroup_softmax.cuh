@@ -18,6 +18,37 @@ struct State {
     float reference[2], sum[2];
 };
 
+/// The partitions so far of a work: as in State, `sum` of all lanes.
+template <int HD>
+struct Totals {
+    float out[HD / 2];
+    float reference[2], sum[2];
+
+    __device__ __forceinline__ void begin() {
+        reference[0] = reference[1] = static_cast<float>(order::NOTHING);
+        sum[0] = sum[1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++) out[i] = 0.0f;
+    }
+
+    /// Adds a partition, whose sums of all lanes are `sums`.
+    template <int TOKENS>
+    __device__ __forceinline__ void add(const State<HD, TOKENS> &state, const float (&sums)[2]) {
+        float before[2], now[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float all = fmaxf(reference[r], state.reference[r]);
+            before[r] = order::exponential(reference[r], all);
+            now[r] = order::exponential(state.reference[r], all);
+            sum[r] = __fadd_rn(sum[r] * before[r], sums[r] * now[r]);
+            reference[r] = all;
+        }
+#pragma unroll
+        for (int i = 0; i < HD / 2; i++)
+            out[i] = __fadd_rn(out[i] * before[i / 2 % 2], state.out[i] * now[i / 2 % 2]);
+    }
+};
+
 /// The query of this thread's row `r`.
 __device__ __forceinline__ int query_of(const prefill::Work &work, int r) {
     return work.first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + r * 8;

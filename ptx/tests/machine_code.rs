@@ -57,11 +57,11 @@ const GATES: &[Gate] = &[
     gate(("wgmma_", "_cluster_256"), "fences", 1.0, 1.0),
     // Softmax of 64 tokens to 12 products at hd 128 and 8 at hd 64, with the multiplications of the
     // output that are jumped over while its reference stands; scores on a grid are 32 more.
-    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 29.2, 29.2),
-    gate(("attention_wgmma_hd64", ""), "instructions_per_product", 37.7, 37.7),
-    gate(("attention_wgmma_split_hd64", ""), "instructions_per_product", 38.4, 37.7),
-    // Nearly all exponentials of a tile stand before the wait for the values of the tile before.
-    gate(("attention_wgmma", ""), "late_mufu", 3.0, 2.0),
+    gate(("attention_wgmma", "_hd128"), "instructions_per_product", 29.5, 29.5),
+    gate(("attention_wgmma_hd64", ""), "instructions_per_product", 38.2, 38.2),
+    gate(("attention_wgmma_split_hd64", ""), "instructions_per_product", 38.3, 38.2),
+    // All exponentials of a tile stand before the wait for the values of the tile before.
+    gate(("attention_wgmma", ""), "late_mufu", 0.0, 0.0),
     gate(("attention_wgmma", ""), "zero_waits", 0.0, 0.0),
     gate(("decode_megakernel", ""), "longest_loop_bytes", 98_304.0, INSTRUCTION_CACHE),
     // Instructions in front of a unit's first product: copies, no search for the next tile.
@@ -136,8 +136,7 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            let max = if kernel == "attention_wgmma_split_hd64" { 5.6 } else { 4.8 };
-            assert!(span <= max * products, "{kernel} on {target}: {span} for {products}");
+            assert!(span <= 4.8 * products, "{kernel} on {target}: {span} for {products}");
         }
     }
 }

@@ -92,6 +92,22 @@ struct Shares {
     rounds: f64,
 }
 
+impl Shares {
+    /// Of a product's `iterations`, those of the busiest of `multiprocessors`: of all its blocks,
+    /// and one after another.
+    fn busiest(&self, iterations: f64, multiprocessors: f64, streams: bool) -> (f64, f64) {
+        let Shares { grid, resident, parts, rounds } = *self;
+        if streams {
+            let each = iterations / grid;
+            return (each * (grid / multiprocessors).ceil(), each * rounds);
+        }
+        // In the last round a multiprocessor may have fewer blocks.
+        let rest = (parts - (rounds - 1.0) * grid) / multiprocessors;
+        let part = iterations / parts;
+        (part * ((rounds - 1.0) * resident + rest.ceil().min(resident)), part * rounds)
+    }
+}
+
 /// Forecasts launches on one chip with one set of machine code.
 #[derive(Clone, Debug)]
 pub struct Forecaster {
@@ -187,7 +203,7 @@ impl Forecaster {
             .expect("a product's kernel ends with the tokens of its tile");
         let multiprocessors = f64::from(chip.multiprocessors);
         let warps = f64::from(plan.block / 32);
-        let Shares { grid, resident, parts, rounds } = self.shares(plan, rows, tokens);
+        let shares = self.shares(plan, rows, tokens);
         let streams = plan.kernel.starts_with("skinny");
         // An iteration of the hot loop: work of a block, and clocks of its products.
         let is_wgmma = sass.hgmma > 0.0;
@@ -201,17 +217,7 @@ impl Forecaster {
         let weights = FEATURES * depth * 2.0;
         let padded = plan.flops as f64 / rows as f64 * (rows as f64 / tokens).ceil() * tokens;
         let iterations = padded / iteration_flops;
-        // Iterations of the busiest multiprocessor: of all its blocks, and one after another.
-        let (all, serial) = match streams {
-            true => {
-                let each = iterations / grid;
-                (each * (grid / multiprocessors).ceil(), each * rounds)
-            }
-            false => {
-                let serial = iterations / parts * rounds;
-                (serial * resident, serial)
-            }
-        };
+        let (all, serial) = shares.busiest(iterations, multiprocessors, streams);
         // Blocks that stream weights share the memory's rate, however many a multiprocessor has.
         let imbalance = if streams { 1.0 } else { all * multiprocessors / iterations };
         let chain = if sass.zero_waits > 0 && streams {
@@ -244,7 +250,7 @@ impl Forecaster {
         ];
         // The sums of a tile end while its block multiplies nothing.
         let ends = if is_wgmma { self.epilogue_s(plan, rows) } else { 0.0 };
-        let carried = rounds * self.carry_s(plan, tokens) * resident;
+        let carried = shares.rounds * self.carry_s(plan, tokens) * shares.resident;
         self.total(&terms, self.edge_s(plan, sass) + ends + carried)
     }
 
@@ -267,7 +273,8 @@ impl Forecaster {
     /// Seconds in which a block that has all pieces of a tile writes totals to L2 and reads them.
     fn carry_s(&self, plan: &LaunchPlan, tokens: f64) -> f64 {
         let extent = |name| plan.shape.extent(name).unwrap_or(1) as usize;
-        let pieces = Order::of(extent("features"), extent("width")).pieces;
+        let target = self.rates.chip.target;
+        let pieces = Order::of(target, extent("features"), extent("width")).pieces;
         let carried = if plan.splits > 1 { 0 } else { pieces - 1 };
         let bytes = carried as f64 * 2.0 * tokens * FEATURES * 4.0;
         bytes / self.rates.l2_bytes_per_clock / self.rates.clock_hz

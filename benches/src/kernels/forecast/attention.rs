@@ -92,7 +92,10 @@ impl Forecaster {
         let pieces = works.ceil() * f64::from(plan.splits);
         let all = plan.flops as f64 / flops / small::busy_multiprocessors(&chip, plan, pieces);
         let products = flops / self.rates.matrix_flops_per_clock();
-        let others = sass.instructions - sass.hgmma;
+        // The end of a partition is two operations a place, for eight tiles or more.
+        let is_cut = plan.splits > 1;
+        let ends = if is_cut { 0.0 } else { extent("head_dim") / 8.0 };
+        let others = sass.instructions - sass.hgmma + ends;
         // A warpgroup's softmax waits for its scores, half of its products; the other half, and all
         // of the other warpgroup's, overlap.
         let chain = products / 2.0 + CHAIN * others;
@@ -105,11 +108,12 @@ impl Forecaster {
             ("exponentials", all * sass.mufu * MUFU_CLOCKS / clock_hz),
             ("L2", all / CONSUMERS * bytes / l2_bytes_per_clock / clock_hz),
         ];
-        // Nothing overlaps with the first tile of a work and with the values of its last, and half
-        // of the tiles at the diagonal is masked: two tiles alone.
+        // Nothing overlaps with the first tile of a partition and with the values of its last, and
+        // half of the tiles at the diagonal is masked: two tiles alone, one more a partition.
         let rounds = (pieces / f64::from(plan.grid[0])).max(1.0);
-        let ends = rounds * 2.0 * (products / 2.0 + chain) / clock_hz;
-        let parts = self.parts_s(plan, pieces) + self.partitions_s(plan, pieces);
-        self.total(&terms, self.edge_s(plan, sass) + ends + parts)
+        let tokens = plan.flops as f64 / (works * 4.0 * 128.0 * extent("head_dim"));
+        let more = if is_cut { 0.0 } else { tokens / SMALL_PARTITION };
+        let ends = rounds * (2.0 + more) * (products / 2.0 + chain) / clock_hz;
+        self.total(&terms, self.edge_s(plan, sass) + ends + self.parts_s(plan, pieces))
     }
 }

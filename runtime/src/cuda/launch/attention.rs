@@ -41,8 +41,8 @@ pub fn attention_decode(
 }
 
 /// Attention of segments of prompt rows. The workspaces have room for what
-/// [`PrefillSplit::workspace`] says of [`PrefillSplit::parts`], or where no tile is cut of a total
-/// for each block of `plan`; `split` is that which the plan was made for.
+/// [`PrefillSplit::workspace`] says of [`PrefillSplit::parts`], or by mma.sync, where no tile is
+/// cut, of a total for each block of `plan`; `split` is that which the plan was made for.
 pub fn attention_prefill(
     plan: &LaunchPlan,
     heads: Heads,

@@ -179,7 +179,7 @@ pub(super) const TILED: [Instance; 2] = [
 /// # Panics
 /// If a width is not a multiple of 8, an extent is 0, or the product exceeds 2^31 units of work.
 pub fn gemm(chip: &Chip, product: Product) -> GemmPlan {
-    gemm_in(chip, product, &[Order::of(product.features, product.width)])
+    gemm_in(chip, product, &[Order::of(chip.target, product.features, product.width)])
 }
 
 /// The same in one of `orders`: of many rows in that of the fastest plan, of few in the first.

@@ -134,16 +134,17 @@ mod tests {
 
     #[test]
     fn llamas_layers_fill_the_chip_and_share_as_the_five_kernels_do() {
-        for (chip, blocks, shared, units) in
-            [(Chip::A100, 216, 70_912, 10), (Chip::H200, 224, 103_680, 12)]
-        {
+        for (chip, blocks, shared, shares, units) in [
+            (Chip::A100, 216, 70_912, [96, 96, 672, 96], 13),
+            (Chip::H200, 224, 103_680, [96, 128, 224, 128], 12),
+        ] {
             for rows in 1..=MAX_ROWS {
                 let plan = plan(&chip, rows, LLAMA, [4096, 14336]).unwrap();
                 let launch = plan.launch;
                 assert_eq!((launch.grid, launch.block), ([blocks, 1, 1], 128), "{launch}");
                 assert_eq!(launch.shared_bytes, shared);
                 let blocks = plan.products.all().map(|of| of.launch.grid[0]);
-                assert_eq!(blocks, [96, 128, 224, 128]);
+                assert_eq!(blocks, shares);
                 assert!(launch.cooperative && !launch.overlaps);
                 assert_eq!(plan.o_units, units);
                 assert_eq!(plan.barriers(&(0..32)), 159);

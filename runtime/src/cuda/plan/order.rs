@@ -1,19 +1,27 @@
-//! Orders of summing, as values: functions of a product's shape alone, so that a row's bits depend
-//! neither on the other rows, nor on the grid or the chip (docs/one-answer.md).
+//! Orders of summing, as values: functions of a product's shape and the architecture alone, so that
+//! a row's bits depend neither on other rows, nor on the grid or the chip (docs/one-answer.md).
 
 use super::shuffle::{FEATURES, WIDTH};
 use std::fmt;
+use trail_ptx::Target;
 
 /// Pieces begin at multiples of so many elements along k.
 pub const UNIT: usize = 128;
 /// Fewest units of a piece: a shorter one is not worth a block of threads, and its sums.
 const LEAST_UNITS: usize = 4;
-/// Tiles times pieces that a product has if its depth allows it: about a block for each
-/// multiprocessor of an A100 or H200 when there is one token tile. Not the chip's own number: then
-/// another chip would sum in another order.
+/// Tiles times pieces that a product has if its depth allows it: with one token tile about a block
+/// for each multiprocessor of an A100 or H200. Not the chip's own number: then another chip would
+/// sum in another order.
 const BLOCKS: usize = 128;
 /// Most pieces: sums that the fix-up of a tile adds.
 const MAX_PIECES: usize = 16;
+/// On sm_80, up to so many pieces where the blocks of fewer would leave more of an A100's
+/// multiprocessors idle than [`MAX_WASTE`]: there a total that a block carries costs a twentieth of
+/// 4,096 deep products, by wgmma twice that.
+const MAX_EVEN_PIECES: usize = 4;
+const A100: usize = 108;
+/// Time of blocks that go round the multiprocessors, over that of equal shares.
+const MAX_WASTE: f64 = 1.2;
 
 /// Which orders a plan may choose from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,17 +46,26 @@ pub struct Order {
 
 impl Order {
     /// The order of a product of `features` output features and `width` inputs, of any number of
-    /// rows, on any chip.
-    pub fn of(features: usize, width: usize) -> Order {
+    /// rows, on any chip of the architecture `target`; `None`: one that compiles the text of sm_80.
+    pub fn of(target: Option<Target>, features: usize, width: usize) -> Order {
         let width = width.next_multiple_of(WIDTH);
-        let wanted = BLOCKS / features.div_ceil(FEATURES);
+        let tiles = features.div_ceil(FEATURES);
         let max = (width / UNIT / LEAST_UNITS).clamp(1, MAX_PIECES);
-        Order { width, pieces: wanted.clamp(1, max) }
+        let pieces = match target {
+            Some(Target::Sm90a) => BLOCKS / tiles,
+            _ => even_pieces(tiles, max),
+        };
+        Order { width, pieces: pieces.clamp(1, max) }
     }
 
     /// The orders to choose from; the first is that of the shape.
-    pub fn choices(features: usize, width: usize, choice: OrderChoice) -> Vec<Order> {
-        let fixed = Order::of(features, width);
+    pub fn choices(
+        target: Option<Target>,
+        features: usize,
+        width: usize,
+        choice: OrderChoice,
+    ) -> Vec<Order> {
+        let fixed = Order::of(target, features, width);
         match choice {
             OrderChoice::Free if fixed.pieces > 1 => vec![fixed, Order { pieces: 1, ..fixed }],
             _ => vec![fixed],
@@ -74,6 +91,18 @@ impl Order {
     pub fn longest(&self) -> usize {
         (0..self.pieces).map(|piece| self.begin(piece + 1) - self.begin(piece)).max().unwrap_or(0)
     }
+}
+
+/// The fewest pieces of `tiles` tiles whose blocks waste little of an A100, or those that waste
+/// least; at most `max`.
+fn even_pieces(tiles: usize, max: usize) -> usize {
+    let waste = |pieces: &usize| {
+        let blocks = tiles * pieces;
+        (blocks.div_ceil(A100) * A100) as f64 / blocks as f64
+    };
+    let all = 1..=(BLOCKS / tiles).max(MAX_EVEN_PIECES).min(max);
+    let enough = all.clone().find(|pieces| waste(pieces) <= MAX_WASTE);
+    enough.or_else(|| all.min_by(|a, b| waste(a).total_cmp(&waste(b)))).unwrap_or(1)
 }
 
 impl fmt::Display for Order {
@@ -114,16 +143,22 @@ pub fn longest_partition(tokens: usize) -> usize {
 mod tests {
     use super::*;
 
+    const TARGETS: [Option<Target>; 3] = [None, Some(Target::Sm80), Some(Target::Sm90a)];
+
     #[test]
     fn llamas_products_have_a_piece_for_each_multiprocessor() {
-        let order = |features, width| Order::of(features, width).to_string();
-        assert_eq!(order(6144, 4096), "k=2048+2048 by 16");
-        assert_eq!(order(4096, 4096), "k=1024+1024+1024+1024 by 16");
-        assert_eq!(order(28672, 4096), "k=4096 by 16");
-        assert_eq!(order(4096, 14336), "k=3584+3584+3584+3584 by 16");
-        assert_eq!(order(128_256, 4096), "k=4096 by 16");
+        let orders = |features, width| TARGETS.map(|of| Order::of(of, features, width).to_string());
+        let check = |features, width, sm_80: &str, sm_90a: &str| {
+            assert_eq!(orders(features, width), [sm_80, sm_80, sm_90a]);
+        };
+        check(6144, 4096, "k=2048+2048 by 16", "k=2048+2048 by 16");
+        check(4096, 4096, "k=1280+1408+1408 by 16", "k=1024+1024+1024+1024 by 16");
+        check(28672, 4096, "k=1280+1408+1408 by 16", "k=4096 by 16");
+        check(4096, 14336, "k=4736+4736+4864 by 16", "k=3584+3584+3584+3584 by 16");
+        check(128_256, 4096, "k=4096 by 16", "k=4096 by 16");
         // Qwen2.5-0.5B's down projection: nine pieces for 7 tiles.
-        assert_eq!(order(896, 4864), "k=512+512+512+512+640+512+512+512+640 by 16");
+        let nine = "k=512+512+512+512+640+512+512+512+640 by 16";
+        check(896, 4864, nine, nine);
     }
 
     #[test]
@@ -137,7 +172,7 @@ mod tests {
     fn pieces_are_whole_units_and_cover_the_width() {
         for features in (8..6000).step_by(104) {
             for width in (8..9000).step_by(296) {
-                let order = Order::of(features, width);
+                let order = Order::of(TARGETS[width / 8 % 3], features, width);
                 assert_eq!((order.begin(0), order.begin(order.pieces)), (0, order.width));
                 assert!(order.pieces <= MAX_PIECES && order.width >= width);
                 for piece in 0..order.pieces {

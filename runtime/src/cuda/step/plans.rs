@@ -184,11 +184,13 @@ impl Plans {
     }
 
     /// Totals that the largest launch of prompt attention keeps of whole tiles, a block one: none
-    /// where no context has several partitions.
+    /// by wgmma, whose registers have room, and where no context has several partitions.
     fn totals(&self, limits: &StepLimits) -> usize {
-        let tiles = self.max_tiles(limits);
-        let grid = self.prefill(&PrefillSplit::WHOLE, tiles, 2, 2).grid;
-        if order::partitions(limits.context) > 1 { (grid[0] * grid[1]) as usize } else { 0 }
+        let plan = self.prefill(&PrefillSplit::WHOLE, self.max_tiles(limits), 2, 2);
+        match is_wgmma_attention(&plan) || order::partitions(limits.context) == 1 {
+            true => 0,
+            false => (plan.grid[0] * plan.grid[1]) as usize,
+        }
     }
 
     pub(super) fn workspaces(&self) -> Workspaces {
@@ -269,7 +271,7 @@ impl SampledPlans {
 
 /// Hopper's own product where it has one for so many rows; the portable one otherwise.
 fn best(chip: &Chip, product: Product, choice: OrderChoice) -> GemmPlan {
-    let orders = Order::choices(product.features, product.width, choice);
+    let orders = Order::choices(chip.target, product.features, product.width, choice);
     let own = hopper::gemm(chip, product, &orders);
     own.unwrap_or_else(|| gemm::gemm_in(chip, product, &orders))
 }
@@ -325,6 +327,27 @@ mod tests {
         let plans = Plans::new(&Chip::A100, &config, &limits, OrderChoice::Fixed, true);
         let tiles = 62 * (33 * 4usize).div_ceil(TILE_QUERIES);
         assert!(tiles <= plans.max_tiles(&limits));
+    }
+
+    /// Of any number of rows, unless the order is free.
+    #[test]
+    fn all_steps_sum_in_one_order() {
+        let config = ModelConfig::named("llama3-8b").unwrap();
+        let limits =
+            StepLimits { rows: 2048, segments: 64, drafts: 8, requests: 64, context: 8192 };
+        for chip in [Chip::A100, Chip::H200] {
+            let orders = |choice| {
+                let plans = Plans::new(&chip, &config, &limits, choice, true);
+                let layers: Vec<_> =
+                    plans.layer.iter().map(|of| of.products.all().map(|plan| plan.order)).collect();
+                let logits = plans.sampled.iter().map(|of| of.logits.order);
+                (layers, logits.collect::<Vec<_>>())
+            };
+            let (layers, logits) = orders(OrderChoice::Fixed);
+            assert!(layers.iter().all(|of| of == &layers[0]));
+            assert!(logits.iter().all(|of| of == &logits[0]));
+            assert!(orders(OrderChoice::Free).0.iter().any(|of| of != &layers[0]));
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Proof of the sampling kernels: the CPU sampler's tokens and log-probabilities, bit for bit, on
 //! whatever driver there is.
 
+mod cases;
 mod reference;
 
+use cases::{Case, KINDS, Kind, case, logits};
 use trail_runtime::backend::{Allowed, Sampled, TokenMask};
 use trail_runtime::cuda::launch::{self, Launch, row_sampling};
 use trail_runtime::cuda::params::{RowSampled, RowSampling, SampleParams, TokenCountsParams};
@@ -14,128 +16,6 @@ use trail_test_support::cuda::{Address, Bench, Chance, Output};
 /// Bytes of a row's result, and the step that they are stamped with.
 const SAMPLED: usize = size_of::<RowSampled>();
 const STEP_SEQ: u32 = 0x89ab_cdef;
-
-/// One row of a test; `logits` of `None` is a padding row.
-struct Case {
-    logits: Option<Vec<f32>>,
-    params: SamplingParams,
-    prompt: Vec<u32>,
-    generated: Vec<u32>,
-    position: u32,
-    allowed: Allowed,
-}
-
-/// Shapes of logits that models, masks and accidents make.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// Sharp, as at most positions.
-    Peaked,
-    /// Thousands of tokens in the nucleus.
-    Flat,
-    /// Few distinct values: ties everywhere.
-    Tied,
-    Equal,
-    /// Most tokens at minus infinity.
-    Masked,
-    /// A NaN or plus infinity among them: a fault of the row.
-    Broken,
-    /// Nothing but minus infinity: a fault of the row.
-    AllMasked,
-    Extreme,
-}
-
-const KINDS: [Kind; 8] = [
-    Kind::Peaked,
-    Kind::Flat,
-    Kind::Tied,
-    Kind::Equal,
-    Kind::Masked,
-    Kind::Broken,
-    Kind::AllMasked,
-    Kind::Extreme,
-];
-
-fn logits(chance: &mut Chance, kind: Kind, vocab: usize) -> Vec<f32> {
-    let mut made: Vec<f32> = (0..vocab)
-        .map(|_| {
-            let unit = chance.unit();
-            match kind {
-                Kind::Peaked | Kind::Broken => unit * unit * unit * 18.0,
-                Kind::Flat => unit * 2.0,
-                Kind::Tied => (unit * 4.0).round(),
-                Kind::Equal => -3.25,
-                Kind::Masked => {
-                    if chance.below(20) == 0 {
-                        unit * 5.0
-                    } else {
-                        f32::NEG_INFINITY
-                    }
-                }
-                Kind::AllMasked => f32::NEG_INFINITY,
-                Kind::Extreme => [f32::MAX, f32::MIN, 0.0, -0.0, 1e-40][chance.below(5)],
-            }
-        })
-        .collect();
-    if matches!(kind, Kind::Broken) {
-        let at = chance.below(vocab);
-        made[at] = if chance.below(2) == 0 { f32::NAN } else { f32::INFINITY };
-    }
-    made
-}
-
-fn params(chance: &mut Chance, vocab: usize) -> SamplingParams {
-    let pick = |chance: &mut Chance, values: &[f32]| values[chance.below(values.len())];
-    let penalised = chance.below(3) == 0;
-    let maybe = |chance: &mut Chance, off: f32, values: &[f32]| {
-        if penalised { pick(chance, values) } else { off }
-    };
-    SamplingParams {
-        logit_bias: Vec::new(),
-        temperature: pick(chance, &[0.0, 1e-6, 0.3, 0.8, 1.0, 1.0, 1.7, 100.0]),
-        top_k: [0, 0, 1, 5, 50, 700, vocab as u32 - 1, vocab as u32, vocab as u32 + 5]
-            [chance.below(9)],
-        top_p: pick(chance, &[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-9]),
-        min_p: pick(chance, &[0.0, 0.0, 0.05, 1.0]),
-        repetition_penalty: maybe(chance, 1.0, &[1.0, 1.3, 0.7, 100.0]),
-        presence_penalty: maybe(chance, 0.0, &[0.0, 0.6, -0.5]),
-        frequency_penalty: maybe(chance, 0.0, &[0.0, 0.4, -0.1]),
-        seed: chance.next_u64(),
-        top_logprobs: [0, 0, 1, 5, 20][chance.below(5)],
-        prompt_logprobs: None,
-    }
-}
-
-fn case(chance: &mut Chance, kind: Kind, vocab: usize) -> Case {
-    // Some ids lie outside the vocabulary: those are ignored.
-    let mut tokens = |max: usize| -> Vec<u32> {
-        let count = chance.below(max);
-        (0..count).map(|_| chance.below(vocab + 2) as u32).collect()
-    };
-    let (prompt, generated) = (tokens(60), tokens(40));
-    let position = chance.below(1 << 20) as u32;
-    Case {
-        logits: Some(logits(chance, kind, vocab)),
-        params: params(chance, vocab),
-        prompt,
-        generated,
-        position,
-        allowed: allowed(chance, vocab),
-    }
-}
-
-/// All tokens, or about half, few, one, or none.
-fn allowed(chance: &mut Chance, vocab: usize) -> Allowed {
-    let mut mask = TokenMask::none(vocab);
-    let drawn = match chance.below(6) {
-        0..=1 => return Allowed::Any,
-        2 => vocab / 2 + 1,
-        3 => 3,
-        4 => 1,
-        _ => 0,
-    };
-    (0..drawn).for_each(|_| mask.allow(chance.below(vocab) as u32));
-    Allowed::Mask(mask.into())
-}
 
 /// Results of one run.
 struct Answer {
@@ -331,6 +211,28 @@ fn large_vocabularies() {
         cases[1].params.top_k = 60_000;
         check(&bench, vocab, &cases);
     }
+}
+
+/// Fewer tokens are allowed than the top-k asks for: nothing is truncated, and the first block of a
+/// team must not count its choice while others still read the counts for penalties.
+#[test]
+fn a_top_k_of_more_than_all() {
+    let bench = Bench::open();
+    let mut chance = Chance(25);
+    let vocab = 1000;
+    let cases: Vec<Case> = (0..24)
+        .map(|_| {
+            let mut case = case(&mut chance, Kind::Flat, vocab);
+            let mut mask = TokenMask::none(vocab);
+            (0..3).for_each(|_| mask.allow(chance.below(vocab) as u32));
+            case.allowed = Allowed::Mask(mask.into());
+            case.params.temperature = 1.0;
+            (case.params.top_k, case.params.top_p, case.params.min_p) = (50, 1.0, 0.0);
+            case.params.presence_penalty = 0.6;
+            case
+        })
+        .collect();
+    check(&bench, vocab, &cases);
 }
 
 /// One logit that is not finite, wherever it is, is a fault of its row and of no other.

@@ -65,13 +65,18 @@ fn cuda_preempted_requests_go_on_as_they_would_have() {
         let cuda =
             CudaSettings { checksums: true, host_kv_bytes: 1 << 20, ..CudaSettings::default() };
         let engine = subject.engine(EngineConfig { cuda, ..evicting(&subject, preemption) });
-        subject.check(&engine, &format!("{preemption:?}"));
+        // Blocks run out only if enough requests have come when the first steps run.
+        let preempts = |_| {
+            subject.check(&engine, &format!("{preemption:?}"));
+            let stats = engine.stats();
+            match preemption {
+                Preemption::Recompute => stats.evictions > 0 && stats.recomputed_tokens > 0,
+                Preemption::Swap => stats.swaps_out > 0 && stats.swaps_in > 0,
+                Preemption::Auto => stats.swaps_out + stats.evictions > 0,
+            }
+        };
+        assert!((0..20).any(preempts), "{preemption:?}: {:?}", engine.stats());
         let stats = engine.stats();
-        match preemption {
-            Preemption::Recompute => assert!(stats.evictions > 0 && stats.recomputed_tokens > 0),
-            Preemption::Swap => assert!(stats.swaps_out > 0 && stats.swaps_in > 0),
-            Preemption::Auto => assert!(stats.swaps_out + stats.evictions > 0),
-        }
         assert_eq!((stats.blocks_used, stats.host_blocks_used), (0, 0), "{preemption:?}");
     }
 }

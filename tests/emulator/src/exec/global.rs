@@ -4,7 +4,7 @@ use super::Cx;
 use super::lanes::{FULL, LANES, lanes};
 use super::memory::Buffer;
 use super::order::Strong;
-use crate::memory::{Allocation, State};
+use crate::memory::{Allocation, Race, State};
 use crate::ptx::program::Inst;
 use crate::report::Kind;
 
@@ -69,9 +69,9 @@ impl Cx<'_> {
         match intent {
             Intent::Write => {
                 allocation.written.set(offset, bytes);
-                let other = allocation.owners.write(launch, self.order, grain, offset, bytes);
-                if let Some(block) = other {
-                    return Err(raced(allocation, offset, bytes, block));
+                let race = allocation.owners.write(launch, self.order, grain, offset, bytes);
+                if let Some(race) = race {
+                    return Err(raced(allocation, offset, bytes, race));
                 }
             }
             Intent::Read | Intent::Update | Intent::Strong => {
@@ -79,10 +79,10 @@ impl Cx<'_> {
                     return Err(unwritten(allocation, offset, bytes));
                 }
                 if intent == Intent::Read
-                    && let Some(block) =
+                    && let Some(race) =
                         allocation.owners.read(launch, self.order, grain, offset, bytes)
                 {
-                    return Err(raced(allocation, offset, bytes, block));
+                    return Err(raced(allocation, offset, bytes, race));
                 }
             }
             Intent::StrongWrite => allocation.written.set(offset, bytes),
@@ -260,10 +260,11 @@ fn too_early(allocation: &Allocation, offset: u64, bytes: u64, writes: bool) -> 
 }
 
 #[cold]
-fn raced(allocation: &Allocation, offset: u64, bytes: u64, block: u32) -> (Kind, String) {
+fn raced(allocation: &Allocation, offset: u64, bytes: u64, race: Race) -> (Kind, String) {
     let address = allocation.base + offset;
+    let (verb, block) = (if race.with_write { "written" } else { "read" }, race.block);
     let detail = format!(
-        "{bytes} bytes at {address:#x} in {allocation}, written by block number {block} of the same launch, with no release and acquire between them"
+        "{bytes} bytes at {address:#x} in {allocation}, {verb} by block number {block} of the same launch, with no release and acquire between them"
     );
     (Kind::GlobalRace, detail)
 }

@@ -8,7 +8,7 @@ mod tensor_map;
 mod writers;
 
 pub(crate) use allocation::{Allocation, Kind, State};
-pub(crate) use owners::Owners;
+pub(crate) use owners::{Owners, Race};
 pub(crate) use shadow::Written;
 pub(crate) use table::{Memory, Table};
 pub(crate) use tensor_map::{Swizzle, TensorMap, WORDS};

@@ -1,9 +1,11 @@
-//! Which block of the running launch wrote each grain of an allocation, and when by its own clock,
-//! to find races between blocks.
+//! Which block of the running launch wrote each grain of an allocation, and which read it, and
+//! when by their own clocks, to find races between blocks.
 //!
-//! An access races with another block's write unless the block has acquired the writer's clock
-//! ([`BlockOrder::knows`]). Reads are not kept: a write after another block's read is not found.
+//! An access races with another block's write, and a write with another block's read, unless the
+//! block has acquired the other's clock ([`BlockOrder::knows`]). Of several readers one is
+//! kept, and none of an allocation that no kernel has written.
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,9 +16,19 @@ pub(crate) struct Owners {
     bytes: u64,
     /// One [`Stamp`] per byte, for the finest grain; a coarser one uses its first entry. The pages
     /// that are never touched cost nothing.
-    entries: OnceLock<Entries>,
+    writers: OnceLock<Entries>,
+    /// The same of the last reads; made with `writers`.
+    readers: OnceLock<Entries>,
     /// The last launch that wrote here.
     launch: AtomicU64,
+}
+
+/// An access of another block that an access races with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Race {
+    pub(crate) block: u32,
+    /// The other access is a write.
+    pub(crate) with_write: bool,
 }
 
 struct Entries(*mut AtomicU64, usize);
@@ -57,8 +69,8 @@ impl Drop for Entries {
     }
 }
 
-/// Launch (32 bits, which no test wears out), block (18 bits) and the block's clock (14 bits) of a
-/// write. 0: unwritten, as clocks begin at 1.
+/// Launch (32 bits, which no test wears out), block (18 bits) and the block's clock (14 bits) of an
+/// access. 0: none, as clocks begin at 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64);
 
@@ -68,7 +80,7 @@ impl Stamp {
     /// This and all later clocks, which are not checked.
     const LAST_CLOCK: u32 = (1 << Self::CLOCK_BITS) - 1;
 
-    /// The stamp of a block's writes now; unwritten for a block beyond 18 bits, which is not
+    /// The stamp of a block's accesses now; none for a block beyond 18 bits, which is not
     /// checked.
     fn of(launch: u64, order: &BlockOrder) -> Stamp {
         if order.block() >> Self::BLOCK_BITS != 0 {
@@ -82,7 +94,7 @@ impl Stamp {
         self.0 as u32 >> Self::CLOCK_BITS
     }
 
-    /// Returns true if a block, whose own writes are stamped `mine`, may race with this write.
+    /// Returns true if a block, whose own accesses are stamped `mine`, may race with this access.
     #[inline]
     fn races(self, mine: Stamp, order: &BlockOrder) -> bool {
         // Another launch's, or the block's own.
@@ -97,10 +109,15 @@ impl Stamp {
 
 impl Owners {
     pub(crate) fn new(bytes: u64) -> Owners {
-        Owners { bytes, entries: OnceLock::new(), launch: AtomicU64::new(0) }
+        Owners {
+            bytes,
+            writers: OnceLock::new(),
+            readers: OnceLock::new(),
+            launch: AtomicU64::new(0),
+        }
     }
 
-    /// Records a write; returns the block whose write it races with, if any.
+    /// Records a write; returns the access that it races with, if any.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -109,13 +126,15 @@ impl Owners {
         grain: u32,
         offset: u64,
         bytes: u64,
-    ) -> Option<u32> {
+    ) -> Option<Race> {
         self.launch.store(launch, Relaxed);
-        let entries = self.entries.get_or_init(|| Entries::new(self.bytes as usize));
+        let new = || Entries::new(self.bytes as usize);
+        let (writers, readers) = (self.writers.get_or_init(new), self.readers.get_or_init(new));
         let mine = Stamp::of(launch, order);
-        let mut other = None;
-        let range = (offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize;
-        for owner in entries.all().get(range).unwrap_or(&[]) {
+        let range = range(grain, offset, bytes);
+        let mut race = races_with(readers, range.clone(), mine, order)
+            .map(|block| Race { block, with_write: false });
+        for owner in writers.all().get(range).unwrap_or(&[]) {
             let old = Stamp(owner.load(Relaxed));
             if old == mine {
                 continue;
@@ -123,15 +142,15 @@ impl Owners {
             if old.races(mine, order) {
                 // The entry stays, so that the lane at fault is found when lanes are looked at one
                 // by one.
-                other = Some(old.block());
+                race = Some(Race { block: old.block(), with_write: true });
             } else {
                 owner.store(mine.0, Relaxed);
             }
         }
-        other
+        race
     }
 
-    /// The block whose write in this launch a read races with, if any.
+    /// Records a read; returns the write of this launch that it races with, if any.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -140,24 +159,49 @@ impl Owners {
         grain: u32,
         offset: u64,
         bytes: u64,
-    ) -> Option<u32> {
+    ) -> Option<Race> {
+        let (writers, readers) = (self.writers.get()?, self.readers.get()?);
+        let mine = Stamp::of(launch, order);
+        let range = range(grain, offset, bytes);
+        for reader in readers.all().get(range.clone()).unwrap_or(&[]) {
+            let old = Stamp(reader.load(Relaxed));
+            // Of readers without an order the first stays: the other may be the one that writes.
+            if old != mine && !old.races(mine, order) {
+                reader.store(mine.0, Relaxed);
+            }
+        }
         if self.launch.load(Relaxed) != launch {
             return None;
         }
-        let entries = self.entries.get()?;
-        let mine = Stamp::of(launch, order);
-        let range = (offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize;
-        entries.all().get(range).unwrap_or(&[]).iter().find_map(|owner| {
-            let old = Stamp(owner.load(Relaxed));
-            (old != mine && old.races(mine, order)).then(|| old.block())
-        })
+        races_with(writers, range, mine, order).map(|block| Race { block, with_write: true })
     }
+}
+
+/// Entries of `bytes` at `offset`.
+fn range(grain: u32, offset: u64, bytes: u64) -> RangeInclusive<usize> {
+    (offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize
+}
+
+/// The block of the first entry in `range` that an access stamped `mine` races with.
+#[inline]
+fn races_with(
+    entries: &Entries,
+    range: RangeInclusive<usize>,
+    mine: Stamp,
+    order: &BlockOrder,
+) -> Option<u32> {
+    entries.all().get(range).unwrap_or(&[]).iter().find_map(|entry| {
+        let other = Stamp(entry.load(Relaxed));
+        (other != mine && other.races(mine, order)).then(|| other.block())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::exec::order::{Strength, Strong, Words};
+
+    const WRITE_OF_7: Option<Race> = Some(Race { block: 7, with_write: true });
 
     fn block(number: u64) -> BlockOrder {
         let mut order = BlockOrder::default();
@@ -172,8 +216,8 @@ mod tests {
         assert_eq!(owners.write(1, &block(7), 2, 8, 8), None);
         assert_eq!(owners.read(1, &block(7), 2, 0, 64), None);
         assert_eq!(owners.read(1, &block(0), 2, 0, 8), None);
-        assert_eq!(owners.read(1, &block(0), 2, 12, 4), Some(7));
-        assert_eq!(owners.write(1, &block(0), 2, 12, 4), Some(7));
+        assert_eq!(owners.read(1, &block(0), 2, 12, 4), WRITE_OF_7);
+        assert_eq!(owners.write(1, &block(0), 2, 12, 4), WRITE_OF_7);
         assert_eq!(owners.read(2, &block(3), 2, 0, 64), None);
         assert_eq!(owners.write(2, &block(3), 2, 0, 64), None);
         // Launches far apart are not each other's, whatever of their numbers is alike.
@@ -190,14 +234,37 @@ mod tests {
         assert_eq!(owners.write(5, &writer, 2, 0, 8), None);
         words.access(&mut writer, (256, 4), (Strong::Update, strength), || ());
         assert_eq!(owners.write(5, &writer, 2, 16, 8), None);
-        assert_eq!(owners.read(5, &reader, 2, 0, 4), Some(0));
+        assert_eq!(owners.read(5, &reader, 2, 0, 4), Some(Race { block: 0, with_write: true }));
         words.access(&mut reader, (256, 4), (Strong::Update, strength), || ());
         assert_eq!(owners.read(5, &reader, 2, 0, 8), None);
         // Written after the release.
-        assert_eq!(owners.read(5, &reader, 2, 16, 4), Some(0));
+        assert_eq!(owners.read(5, &reader, 2, 16, 4), Some(Race { block: 0, with_write: true }));
         // Overwritten in order: now it is the reader's, and not ordered with the writer.
         assert_eq!(owners.write(5, &reader, 2, 0, 4), None);
-        assert_eq!(owners.read(5, &writer, 2, 0, 4), Some(1));
+        assert_eq!(owners.read(5, &writer, 2, 0, 4), Some(Race { block: 1, with_write: true }));
+    }
+
+    #[test]
+    fn a_write_after_another_blocks_read_is_a_race_until_the_reader_has_released() {
+        let (owners, words) = (Owners::new(64), Words::default());
+        let strength = Strength { strong: true, acquires: true, releases: true };
+        // Where no kernel has written, reads are not kept.
+        assert_eq!(owners.read(1, &block(1), 2, 0, 4), None);
+        assert_eq!(owners.write(1, &block(0), 2, 0, 4), None);
+        let (mut reader, mut writer) = (block(1), block(2));
+        assert_eq!(owners.read(2, &reader, 2, 0, 8), None);
+        assert_eq!(owners.write(2, &reader, 2, 8, 4), None);
+        let race = Some(Race { block: 1, with_write: false });
+        assert_eq!(owners.write(2, &writer, 2, 0, 4), race);
+        words.access(&mut reader, (256, 4), (Strong::Update, strength), || ());
+        words.access(&mut writer, (256, 4), (Strong::Update, strength), || ());
+        assert_eq!(owners.write(2, &writer, 2, 0, 4), None);
+        // Of an earlier launch.
+        assert_eq!(owners.write(3, &writer, 2, 4, 4), None);
+        // The writer has read it too, after the other.
+        assert_eq!(owners.read(4, &block(1), 2, 0, 4), None);
+        assert_eq!(owners.read(4, &block(2), 2, 0, 4), None);
+        assert_eq!(owners.write(4, &block(2), 2, 0, 4), race);
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn blocks_read_without_synchronisation() {
 /// Atomics, fences, scopes and flags that do not order what they seem to.
 #[test]
 fn blocks_without_release_and_acquire() {
-    for name in ["order_atomic", "order_fence", "order_scope", "order_flag"] {
+    for name in ["order_atomic", "order_fence", "order_scope", "order_flag", "order_reuse"] {
         check(
             Case { module: ORDER, blocks: 4, ..case(name) },
             ILLEGAL,

@@ -114,7 +114,7 @@ pub fn gemm(chip: &Chip, product: Product, orders: &[Order]) -> Option<GemmPlan>
 /// # Panics
 /// As [`candidates_in`].
 pub fn candidates(chip: &Chip, product: Product) -> Vec<Candidate> {
-    candidates_in(chip, product, Order::of(product.features, product.width))
+    candidates_in(chip, product, Order::of(chip.target, product.features, product.width))
 }
 
 /// The plans of `product` on a Hopper chip: of each instance, with a block for each tile, and where
@@ -208,7 +208,9 @@ mod tests {
     fn best(rows: usize, features: usize, width: usize) -> (&'static str, [u32; 3], bool) {
         let product = Product { epilogue: Epilogue::Residual, rows, features, width };
         let LaunchPlan { kernel, grid, splits, .. } =
-            gemm(&Chip::H200, product, &[Order::of(features, width)]).expect("a plan").launch;
+            gemm(&Chip::H200, product, &[Order::of(Chip::H200.target, features, width)])
+                .expect("a plan")
+                .launch;
         (kernel, grid, splits > 1)
     }
 

@@ -46,6 +46,35 @@ __device__ void message(float *out, const float *in, Raise raise) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = out[threadIdx.x] + 1.f;
 }
 
+/// Block 0 stores values and a flag, the others read them, and block 0 writes there again.
+template <class Wait>
+__device__ void reused(float *out, const float *in, Wait wait) {
+    unsigned *flag = reinterpret_cast<unsigned *>(out + 1000), *readers = flag + 1;
+    if (blockIdx.x == 0) {
+        out[threadIdx.x] = in[threadIdx.x];
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory");
+            wait(readers, gridDim.x - 1);
+        }
+        __syncthreads();
+        out[threadIdx.x] = in[threadIdx.x + 1];
+        return;
+    }
+    if (threadIdx.x == 0) {
+        unsigned seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+        } while (seen == 0);
+    }
+    __syncthreads();
+    const float value = out[threadIdx.x] + 1.f;
+    out[blockIdx.x * blockDim.x + threadIdx.x] = value;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(readers) : "memory");
+}
+
 extern "C" {
 
 // A relaxed atomic alone orders nothing.
@@ -99,6 +128,27 @@ __global__ void order_flag_bug(float *out, const float *in, int n) {
 __global__ void order_flag_ok(float *out, const float *in, int n) {
     message(out, in, [](unsigned *flag) {
         asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory");
+    });
+}
+
+// A place that is written again while others may read it: a count seen by a relaxed load is not
+// enough.
+__global__ void order_reuse_bug(float *out, const float *in, int n) {
+    reused(out, in, [](unsigned *readers, unsigned all) {
+        unsigned seen;
+        do {
+            asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                         : "=r"(seen) : "l"(readers) : "memory");
+        } while (seen < all);
+    });
+}
+__global__ void order_reuse_ok(float *out, const float *in, int n) {
+    reused(out, in, [](unsigned *readers, unsigned all) {
+        unsigned seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(seen) : "l"(readers) : "memory");
+        } while (seen < all);
     });
 }
 }
