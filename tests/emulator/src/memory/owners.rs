@@ -2,8 +2,8 @@
 //! when by their own clocks, to find races between blocks.
 //!
 //! An access races with another block's write, and a write with another block's read, unless the
-//! block has acquired the other's clock ([`BlockOrder::knows`]). Of several readers one is
-//! kept, and none of an allocation that no kernel has written.
+//! block has acquired the other's clock ([`BlockOrder::knows`]). Of readers without an
+//! order between them two are kept, and none of an allocation that no kernel has written.
 
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
@@ -17,11 +17,15 @@ pub(crate) struct Owners {
     /// One [`Stamp`] per byte, for the finest grain; a coarser one uses its first entry. The pages
     /// that are never touched cost nothing.
     writers: OnceLock<Entries>,
-    /// The same of the last reads; made with `writers`.
+    /// The same of reads, [`READERS`] entries each; made with `writers`.
     readers: OnceLock<Entries>,
     /// The last launch that wrote here.
     launch: AtomicU64,
 }
+
+/// Reads of a grain that are kept. With one, a block that read first and writes last would hide the
+/// others' reads.
+const READERS: usize = 2;
 
 /// An access of another block that an access races with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +132,12 @@ impl Owners {
         bytes: u64,
     ) -> Option<Race> {
         self.launch.store(launch, Relaxed);
-        let new = || Entries::new(self.bytes as usize);
-        let (writers, readers) = (self.writers.get_or_init(new), self.readers.get_or_init(new));
+        let bytes_here = self.bytes as usize;
+        let writers = self.writers.get_or_init(|| Entries::new(bytes_here));
+        let readers = self.readers.get_or_init(|| Entries::new(bytes_here * READERS));
         let mine = Stamp::of(launch, order);
         let range = range(grain, offset, bytes);
-        let mut race = races_with(readers, range.clone(), mine, order)
+        let mut race = races_with(readers, of_readers(&range), mine, order)
             .map(|block| Race { block, with_write: false });
         for owner in writers.all().get(range).unwrap_or(&[]) {
             let old = Stamp(owner.load(Relaxed));
@@ -163,10 +168,13 @@ impl Owners {
         let (writers, readers) = (self.writers.get()?, self.readers.get()?);
         let mine = Stamp::of(launch, order);
         let range = range(grain, offset, bytes);
-        for reader in readers.all().get(range.clone()).unwrap_or(&[]) {
-            let old = Stamp(reader.load(Relaxed));
-            // Of readers without an order the first stays: the other may be the one that writes.
-            if old != mine && !old.races(mine, order) {
+        for kept in readers.all().get(of_readers(&range)).unwrap_or(&[]).chunks_exact(READERS) {
+            // In the place of a read that happened before this one; none where all are unordered.
+            let replaced = kept.iter().find(|reader| {
+                let old = Stamp(reader.load(Relaxed));
+                old == mine || !old.races(mine, order)
+            });
+            if let Some(reader) = replaced.filter(|reader| reader.load(Relaxed) != mine.0) {
                 reader.store(mine.0, Relaxed);
             }
         }
@@ -180,6 +188,11 @@ impl Owners {
 /// Entries of `bytes` at `offset`.
 fn range(grain: u32, offset: u64, bytes: u64) -> RangeInclusive<usize> {
     (offset >> grain) as usize..=((offset + bytes - 1) >> grain) as usize
+}
+
+/// Entries of the readers of `range`.
+fn of_readers(range: &RangeInclusive<usize>) -> RangeInclusive<usize> {
+    range.start() * READERS..=range.end() * READERS + READERS - 1
 }
 
 /// The block of the first entry in `range` that an access stamped `mine` races with.
@@ -261,10 +274,13 @@ mod tests {
         assert_eq!(owners.write(2, &writer, 2, 0, 4), None);
         // Of an earlier launch.
         assert_eq!(owners.write(3, &writer, 2, 4, 4), None);
-        // The writer has read it too, after the other.
-        assert_eq!(owners.read(4, &block(1), 2, 0, 4), None);
-        assert_eq!(owners.read(4, &block(2), 2, 0, 4), None);
-        assert_eq!(owners.write(4, &block(2), 2, 0, 4), race);
+        // The writer has read it too, after the other or before.
+        for (launch, readers) in [(4, [1, 2]), (5, [2, 1])] {
+            for reader in readers {
+                assert_eq!(owners.read(launch, &block(reader), 2, 0, 4), None);
+            }
+            assert_eq!(owners.write(launch, &block(2), 2, 0, 4), race);
+        }
     }
 
     #[test]
