@@ -7,8 +7,9 @@
 // in      segments [segments, 4] i32, first row, rows, batch_idx, context, 16-byte aligned
 // in      tiles [tiles, 2] i32, segment, first query, 8-byte aligned
 // out     out [T, heads, hd] bf16, row-major, 16-byte aligned; of tiles that are not cut
-// out     partial_out [cut_tiles*kv_heads*splits + blocks, 128, hd] f32, scratch, 16-byte aligned
-// out     partial_sums [cut_tiles*kv_heads*splits + blocks, 128, 2] f32, scratch, 8-byte aligned
+// out     partial_out [P, 128, hd] f32, scratch, 16-byte aligned; P: cut_tiles*kv_heads*splits, or,
+//         where no tile is cut, blocks
+// out     partial_sums [P, 128, 2] f32, scratch, 8-byte aligned
 // arch    sm_80, sm_90a
 // launch  grid [tiles + cut_tiles*(splits-1), kv_heads], block 128, shared 64 KiB at hd 64, 80 KiB
 //         at hd 128: queries and 3 stages of K and V
@@ -22,8 +23,8 @@
 //         share a multiprocessor of sm_80 and one computes exponentials while the other multiplies.
 //         Only tiles at the diagonal, the window's edge or the segment's end are masked. At the end
 //         of a partition its sums are added to those before, in a workspace, as registers have no
-//         room for both. The split kernels let a block have each partition of a tile, where there
-//         are fewer tiles than places for blocks; attention_merge adds what they leave.
+//         room for both. The split kernels give each partition of a tile its own block,
+//         where there are fewer tiles than places for blocks; attention_merge adds the parts.
 #include "common/prefill.cuh"
 
 namespace {

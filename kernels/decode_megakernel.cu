@@ -20,11 +20,11 @@
 //         kv_heads * hd * 4)
 // reference runtime/tests/cuda_backend/backend/megakernel.rs::five_kernels
 // why     With a row or two, launch gaps are what is left to save: a barrier costs less, and while
-//         a block waits at one its first weights of the next product are on their way (48 KiB a
-//         block, 96 KiB a multiprocessor); before attention, where most blocks have
-//         nothing to do, O's first weights are prefetched into L2, too. Each stage is the kernel's
-//         own code on the same shares of the work, whatever the grid: a block of threads is one or
-//         several of its blocks in turn, so the bits are the five kernels'.
+//         a block waits at one its first weights of the next product are on their way (40 KiB a
+//         block on sm_80, 80 KiB on sm_90a); before attention, where most blocks have nothing to
+//         do, O's first weights are prefetched into L2, too. Each stage is the kernel's own code:
+//         a block of this grid does the work of one or several blocks of that kernel's grid, one
+//         after another, so the bits are the five kernels'.
 #include "common/barrier.cuh"
 #include "common/decode.cuh"
 #include "common/skinny.cuh"

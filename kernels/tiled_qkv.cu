@@ -14,7 +14,7 @@
 // out     q [rows, heads, head_dim] bf16, 16-byte aligned
 // out     kv_pool [blocks, layers, 2, kv_heads, 16, head_dim] bf16, 16-byte aligned
 // arch    sm_80, sm_90a
-// launch  grid [tiles, or equal shares], block 128 or 256 (tokens of a tile), shared 67 KiB (128
+// launch  grid [tiles, or tiles*pieces], block 128 or 256 (tokens of a tile), shared 67 KiB (128
 //         tokens) or 146 KiB (256)
 // limit   flops: 2*rows*n*k
 // reference runtime/tests/support/gemm.rs::qkv

@@ -111,7 +111,7 @@ struct Softmax {
                                                const Values &values_of) {
         constexpr int BLOCKS = Exponentials<TILES>::BLOCKS;
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-        float factor[TILES][BLOCKS], fall[TILES];
+        float factor[TILES][BLOCKS], decay[TILES];
         bool grew = false;
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
@@ -125,14 +125,14 @@ struct Softmax {
 #pragma unroll
             for (int b = 0; b < BLOCKS; b++)
                 factor[t][b] = order::exponential(factor[t][b], reference[t]);
-            fall[t] = order::exponential(before, reference[t]);
+            decay[t] = order::exponential(before, reference[t]);
             grew |= reference[t] > before;
         }
         if (__any_sync(~0u, grew)) {
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
-                sum[t] *= fall[t];
-                scale(out[t], fall[t]);
+                sum[t] *= decay[t];
+                scale(out[t], decay[t]);
             }
         }
 #pragma unroll
@@ -166,9 +166,9 @@ struct Softmax {
     __device__ void end_partition() {
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            const float fall = order::exponential(total_reference[t], reference[t]);
-            total_sum[t] = __fadd_rn(total_sum[t] * fall, order::total(sum[t]));
-            scale(total[t], fall);
+            const float decay = order::exponential(total_reference[t], reference[t]);
+            total_sum[t] = __fadd_rn(total_sum[t] * decay, order::total(sum[t]));
+            scale(total[t], decay);
 #pragma unroll
             for (int j = 0; j < PLACES; j++) {
 #pragma unroll

@@ -3,7 +3,9 @@
 //
 // Each epilogue has: Column, what a lane needs for its features in every row; Input, what a row
 // needs from global memory, fetched for several rows before the first is used; and `row`, which
-// does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on.
+// does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on. What is
+// multiplied and added is written as __fmaf_rn and __fmul_rn: ptxas chooses which of two products it
+// fuses with an addition, and might choose otherwise in another kernel (docs/one-answer.md).
 #pragma once
 #include "common/ptx.cuh"
 #include "common/split_k.cuh"
@@ -64,7 +66,10 @@ struct Residual {
         const int at = feature + lane * 4;
         float4 h = *reinterpret_cast<const float4 *>(sums + lane * 4);
         h = make_float4(h.x + in.h.x, h.y + in.h.y, h.z + in.h.z, h.w + in.h.w);
-        float squares = at < p.d ? h.x * h.x + h.y * h.y + h.z * h.z + h.w * h.w : 0.0f;
+        float squares = __fmul_rn(h.x, h.x);
+        squares = __fmaf_rn(h.y, h.y, squares);
+        squares = __fmaf_rn(h.z, h.z, squares);
+        squares = at < p.d ? __fmaf_rn(h.w, h.w, squares) : 0.0f;
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
             squares += __shfl_xor_sync(0xffffffffu, squares, distance);
@@ -94,8 +99,8 @@ struct Paired {
         const int at = lane / 4 * 16 + lane % 4 * 2;
         const float2 first = *reinterpret_cast<const float2 *>(sums + at),
                      second = *reinterpret_cast<const float2 *>(sums + at + 8);
-        low[0] = first.x * scale, low[1] = first.y * scale;
-        high[0] = second.x * scale, high[1] = second.y * scale;
+        low[0] = __fmul_rn(first.x, scale), low[1] = __fmul_rn(first.y, scale);
+        high[0] = __fmul_rn(second.x, scale), high[1] = __fmul_rn(second.y, scale);
         place = feature / 2 + lane / 4 * 8 + lane % 4 * 2;
     }
 };
@@ -184,8 +189,8 @@ struct Qkv {
                 const float turned = angle(c.freqs[i], in.position), sine = ptx::sin_approx(turned),
                             cosine = ptx::cos_approx(turned);
                 const float low = pair.low[i], high = pair.high[i];
-                pair.low[i] = low * cosine - high * sine;
-                pair.high[i] = high * cosine + low * sine;
+                pair.low[i] = __fmaf_rn(low, cosine, -__fmul_rn(high, sine));
+                pair.high[i] = __fmaf_rn(high, cosine, __fmul_rn(low, sine));
             }
         }
         bf16 *to;
@@ -222,8 +227,10 @@ __device__ inline void head_terms(const QkvParams &p, float *sums, float scale, 
     if (p.terms.q_norm) {
         // A head's features are in a warp (if 128) or in half a warp (64). All lanes take part in
         // the sum, also those of padding.
-        float squares = pair.low[0] * pair.low[0] + pair.low[1] * pair.low[1] +
-                        pair.high[0] * pair.high[0] + pair.high[1] * pair.high[1];
+        float squares = __fmul_rn(pair.low[0], pair.low[0]);
+        squares = __fmaf_rn(pair.low[1], pair.low[1], squares);
+        squares = __fmaf_rn(pair.high[0], pair.high[0], squares);
+        squares = __fmaf_rn(pair.high[1], pair.high[1], squares);
 #pragma unroll 1
         for (int distance = p.head_dim / 8; distance > 0; distance /= 2)
             squares += __shfl_xor_sync(0xffffffffu, squares, distance);

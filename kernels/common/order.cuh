@@ -10,7 +10,8 @@
 // largest score of what a kernel happens to have read so far (online softmax). It is an integer
 // here, so that another one scales exponentials, outputs and sums by a power of two, exactly; and
 // scores are rounded to a grid before, so that the difference is exact, too. Beyond the range of
-// floats that ends: a weight 2^-126 times the largest, and scores of more than 1024 log2(e).
+// floats that ends: a weight 2^-126 times the largest, and scores of a magnitude above
+// 1024 ln 2, at which the grid is coarser.
 #pragma once
 #include "common/ptx.cuh"
 

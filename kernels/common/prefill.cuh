@@ -91,7 +91,7 @@ __device__ __forceinline__ bool take_piece(const PrefillAttentionParams &p, int 
     return is_there;
 }
 
-/// Where a cut tile's query has its part: outputs, and the reference score with the sum.
+/// Place of a query in part `part` of a cut tile, or in the totals of a block: its outputs.
 template <int HD>
 __device__ __forceinline__ float *part_out(const PrefillAttentionParams &p, int part, int query) {
     return p.partial_out + (static_cast<i64>(part) * QUERIES + query) * HD;

@@ -288,13 +288,6 @@ __device__ __forceinline__ void launch_successor() {
 
 // ---- attention
 
-/// An 8x8 matrix of 16-bit elements, spread over the warp as mma has it, transposed.
-__device__ __forceinline__ u32 transpose_matrix(u32 packed) {
-    u32 transposed;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(packed));
-    return transposed;
-}
-
 /// 8 bytes from L2, never from L1: what another block wrote.
 __device__ __forceinline__ float2 load_l2_pair(const float *pointer) {
     float2 value;

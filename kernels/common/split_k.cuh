@@ -28,10 +28,10 @@ __device__ __forceinline__ int begin_of(const GemmOperands &g, int piece) {
 }
 
 /// True if a block has one piece, false if it has all of a tile: the plan's choice.
-__device__ __forceinline__ bool has_one(const GemmOperands &g) { return g.tile_counters; }
+__device__ __forceinline__ bool piece_per_block(const GemmOperands &g) { return g.tile_counters; }
 /// True if a block adds the pieces of a tile.
 __device__ __forceinline__ bool carries(const GemmOperands &g) {
-    return !has_one(g) && g.pieces > 1;
+    return !piece_per_block(g) && g.pieces > 1;
 }
 
 /// Work of a block, of a product of `tiles` tiles: a tile, and the first or only one of its pieces.
@@ -39,14 +39,14 @@ struct Part {
     int tile, piece;
 
     static __device__ __forceinline__ int count(const GemmOperands &g, int tiles) {
-        return has_one(g) ? tiles * g.pieces : tiles;
+        return piece_per_block(g) ? tiles * g.pieces : tiles;
     }
     __device__ __forceinline__ Part(const GemmOperands &g, int index)
-        : tile(has_one(g) ? index / g.pieces : index),
-          piece(has_one(g) ? index % g.pieces : 0) {}
+        : tile(piece_per_block(g) ? index / g.pieces : index),
+          piece(piece_per_block(g) ? index % g.pieces : 0) {}
     /// The element along k behind its last piece.
     __device__ __forceinline__ int end(const GemmOperands &g) const {
-        return has_one(g) ? begin_of(g, piece + 1) : g.k_padded;
+        return piece_per_block(g) ? begin_of(g, piece + 1) : g.k_padded;
     }
 };
 

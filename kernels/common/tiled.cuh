@@ -281,7 +281,7 @@ struct Kernel {
         __shared__ u32 arrived;
         // More loads in flight would spill registers on sm_90a.
         constexpr int FLIGHT = TOKENS == 128 ? 4 : 8;
-        if (split_k::has_one(g) && !split_k::add_up<THREADS, TOKENS, FLIGHT>(
+        if (split_k::piece_per_block(g) && !split_k::add_up<THREADS, TOKENS, FLIGHT>(
                                        g, g.pieces, {part.tile, part.piece}, sums, rows, &arrived))
             return;
         epilogue::finish<Epilogue, THREADS, 2>(p, sums, scales, place, rows);

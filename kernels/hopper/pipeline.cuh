@@ -77,7 +77,7 @@ __device__ __forceinline__ void run(u32 full, u32 empty, const Produce &produce,
     ptx::launch_successor();
     ptx::wait_for_predecessor();
     if (threadIdx.x >= CONSUMERS) {
-        ptx::registers_give<32>();
+        ptx::registers_give<24>();
         if (threadIdx.x == CONSUMERS) produce();
     } else {
         ptx::registers_take<240>();

@@ -10,8 +10,9 @@
 // limit   bytes: n*k_padded*2 for every 8 rows
 // reference runtime/tests/support/gemm.rs::logits
 // why     memory is far away: eight steps of weights are in flight in registers, activations in two
-//         stages of shared memory that all warps read. What skinny.cuh adds: equal shares for all
-//         multiprocessors however many tiles there are, more rows a tile, the other epilogues.
+//         stages of shared memory that all warps read. What skinny.cuh adds: pieces of K for
+//         blocks of their own, so that few tiles fill the chip, more rows a tile, the other
+//         epilogues.
 #include "common/epilogue.cuh"
 #include "common/ptx.cuh"
 

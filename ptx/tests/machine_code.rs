@@ -115,6 +115,31 @@ fn kernels_pass_the_gates_on_their_machine_code() {
     }
 }
 
+/// Registers that warpgroups take and give (`setmaxnreg`) are no more than those of the launch: of
+/// three warpgroups two take, and would wait for ever.
+#[test]
+fn register_hand_overs_fit() {
+    let mut found = 0;
+    for module in trail_ptx::MODULES.iter().filter(|of| of.name.starts_with("hopper/")) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/out/sm_90a");
+        let text = std::fs::read_to_string(format!("{folder}/{}.ptx", module.name)).expect("PTX");
+        let most = |manner: &str| -> u32 {
+            let instruction = format!("setmaxnreg.{manner}.sync.aligned.u32");
+            let counts = text.split(&instruction).skip(1).map(|rest| {
+                let count = rest.split(';').next().expect("a count");
+                count.trim().parse::<u32>().expect("a number")
+            });
+            counts.max().unwrap_or_else(|| panic!("{}: {instruction}", module.name))
+        };
+        let sum = most("dec") + 2 * most("inc");
+        for resources in module.entries.iter().flat_map(|entry| entry.resources) {
+            assert!(sum <= 3 * resources.registers, "{}: {sum} registers", module.name);
+            found += 1;
+        }
+    }
+    assert!(found >= 13, "{found} kernels");
+}
+
 /// Bytes of weights in flight on a multiprocessor, by the groups that the waits of the machine code
 /// leave pending: 4 KiB a group and block.
 #[test]
@@ -136,7 +161,7 @@ fn products_of_attention_by_wgmma_are_close() {
     for (kernel, target, sass) in reports() {
         if kernel.starts_with("attention_wgmma") {
             let [span, products] = ["span", "hgmma"].map(|key| figure(&sass, key));
-            assert!(span <= 4.8 * products, "{kernel} on {target}: {span} for {products}");
+            assert!(span <= 4.9 * products, "{kernel} on {target}: {span} for {products}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct DecodePlan {
     pub heads: Heads,
     /// Floats of workspace for the splits' outputs.
     pub partial_out: usize,
-    /// Floats of workspace for their maxima and sums.
+    /// Floats of workspace for their references and sums.
     pub partial_sums: usize,
     /// Counters, zero before the first launch.
     pub tile_counters: usize,
@@ -135,7 +135,7 @@ fn choose_splits(chip: &Chip, rows: usize, heads: Heads, context: usize) -> usiz
     // Blocks of one length end in waves.
     let whole = units.div_ceil(places) * (context + BLOCK_COST_TOKENS);
     let cut = cost(partitions, order::longest_partition(context));
-    if cut < whole { partitions } else { 1 }
+    if cut < whole && partitions <= MAX_SPLITS { partitions } else { 1 }
 }
 
 /// Attention of `tiles` tiles (as [`prefill_tiles`] counts them, or more: those named -1 do
@@ -209,6 +209,8 @@ mod tests {
         // One partition.
         assert_eq!(splits(&Chip::H200, 1, 500), 1);
         assert_eq!([1, 4].map(|rows| splits(&Chip::H200, rows, 1024)), [2, 2]);
+        // More partitions than a plan may have splits.
+        assert_eq!(splits(&Chip::H200, 1, 2_000_000), 1);
     }
 
     #[test]

@@ -213,7 +213,7 @@ struct Sized {
     order: Order,
     tiles: usize,
     /// True if a block has one piece of a tile, false if it has all.
-    has_one: bool,
+    piece_per_block: bool,
     grid: usize,
     tile_swizzle: usize,
     /// Estimated time, clocks; comparable between instances of many rows.
@@ -226,13 +226,13 @@ impl Sized {
         product: &Product,
         instance: &Instance,
         order: Order,
-        has_one: bool,
+        piece_per_block: bool,
     ) -> Sized {
         let features = product.features.next_multiple_of(FEATURES);
-        let has_one = has_one && order.pieces > 1;
+        let piece_per_block = piece_per_block && order.pieces > 1;
         let token_tiles = product.rows.div_ceil(instance.tokens);
         let tiles = features / FEATURES * token_tiles;
-        let parts = if has_one { tiles * order.pieces } else { tiles };
+        let parts = if piece_per_block { tiles * order.pieces } else { tiles };
         let units = tiles * (order.width / instance.depth);
         assert!(units < 1 << 31, "{product:?}: more than 2^31 units");
         let resident = (chip.shared_per_multiprocessor
@@ -245,10 +245,10 @@ impl Sized {
         let grid = if streams { parts } else { parts.min(places) };
         // Tensor cores: 1024 multiply-adds a clock; L2: 64 bytes a clock, for the sums of a tile
         // written and read: of each piece but the last by a block that has all, of each by others.
-        let depth = if has_one { order.longest() } else { order.width };
+        let depth = if piece_per_block { order.longest() } else { order.width };
         let depth_clocks =
             (FEATURES * instance.tokens * depth / 1024) as u64 * 100 / instance.efficiency;
-        let moved = if has_one { 2 } else { order.pieces - 1 };
+        let moved = if piece_per_block { 2 } else { order.pieces - 1 };
         let sums_clocks = (moved * 2 * instance.tokens * FEATURES * 4 / 64) as u64;
         // Blocks that share one multiprocessor's rates.
         let sharers = grid.div_ceil(multiprocessors).min(resident) as u64;
@@ -259,7 +259,7 @@ impl Sized {
             features,
             order,
             tiles,
-            has_one,
+            piece_per_block,
             grid,
             tile_swizzle: square.clamp(1, token_tiles),
             clocks: sharers * waves * (depth_clocks + sums_clocks),
@@ -276,14 +276,14 @@ impl Sized {
             grid: [self.grid as u32, 1, 1],
             block: self.instance.threads,
             shared_bytes: self.instance.shared_bytes,
-            splits: if self.has_one { pieces as u32 } else { 1 },
+            splits: if self.piece_per_block { pieces as u32 } else { 1 },
             overlaps: true,
             cooperative: false,
             bytes: (weights + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
             flops: 2 * (rows * features * width) as u64,
         };
         let tile_floats = self.instance.tokens * FEATURES;
-        let sums = self.order.workspace(self.tiles, self.grid, self.has_one);
+        let sums = self.order.workspace(self.tiles, self.grid, self.piece_per_block);
         GemmPlan {
             launch,
             product: *product,
@@ -292,7 +292,7 @@ impl Sized {
             order: self.order,
             tile_swizzle: self.tile_swizzle,
             partial_floats: sums * tile_floats,
-            tile_counters: if self.has_one { self.tiles } else { 0 },
+            tile_counters: if self.piece_per_block { self.tiles } else { 0 },
         }
     }
 }

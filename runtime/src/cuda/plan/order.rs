@@ -20,7 +20,7 @@ const MAX_PIECES: usize = 16;
 /// 4,096 deep products, by wgmma twice that.
 const MAX_EVEN_PIECES: usize = 4;
 const A100: usize = 108;
-/// Time of blocks that go round the multiprocessors, over that of equal shares.
+/// Most time of whole waves of blocks, over that of equal shares.
 const MAX_WASTE: f64 = 1.2;
 
 /// Which orders a plan may choose from.
@@ -29,8 +29,8 @@ pub enum OrderChoice {
     /// That of the shape: an answer does not depend on the batch.
     #[default]
     Fixed,
-    /// The faster one for so many rows: one piece, too. Answers may differ where two logits are
-    /// within rounding.
+    /// The faster of the fixed order and a single piece, for products of more than 64 rows. Answers
+    /// may differ where two logits are within rounding.
     Free,
 }
 
@@ -79,8 +79,8 @@ impl Order {
 
     /// Tiles that a product's workspace has room for: a sum for each piece where a block has one of
     /// `tiles` tiles, a total for each of `blocks` blocks where it has all.
-    pub(super) fn workspace(&self, tiles: usize, blocks: usize, has_one: bool) -> usize {
-        match (self.pieces, has_one) {
+    pub(super) fn workspace(&self, tiles: usize, blocks: usize, piece_per_block: bool) -> usize {
+        match (self.pieces, piece_per_block) {
             (1, _) => 0,
             (pieces, true) => tiles * pieces,
             (_, false) => blocks,
@@ -134,9 +134,13 @@ pub fn partitions(tokens: usize) -> usize {
 
 /// Tokens of the longest partition of such a context.
 pub fn longest_partition(tokens: usize) -> usize {
-    let beyond = |&&(_, until): &&(usize, usize)| tokens <= until;
-    let (size, _) = PARTITIONS.iter().find(beyond).unwrap_or(&PARTITIONS[2]);
-    tokens.min(*size)
+    let mut from = 0;
+    let mut longest = 0;
+    for (size, until) in PARTITIONS {
+        longest = longest.max((tokens.min(until) - from.min(tokens)).min(size));
+        from = until;
+    }
+    longest
 }
 
 #[cfg(test)]
@@ -165,7 +169,7 @@ mod tests {
     fn long_contexts_have_few_partitions() {
         let found = [1, 512, 513, 8192, 8193, 10_240, 32_768, 32_769, 131_072].map(partitions);
         assert_eq!(found, [1, 1, 2, 16, 17, 17, 28, 29, 40]);
-        assert_eq!([100, 600, 9000, 40_000].map(longest_partition), [100, 512, 2048, 8192]);
+        assert_eq!([100, 600, 9000, 40_000].map(longest_partition), [100, 512, 808, 2048]);
     }
 
     #[test]

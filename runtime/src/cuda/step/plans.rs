@@ -183,8 +183,8 @@ impl Plans {
         (limits.rows * self.heads.group).div_ceil(TILE_QUERIES) + runs
     }
 
-    /// Totals that the largest launch of prompt attention keeps of whole tiles, a block one: none
-    /// by wgmma, whose registers have room, and where no context has several partitions.
+    /// Most totals of whole tiles in a launch of prompt attention, one for each block: none by
+    /// wgmma, which has them in registers, and where no context has several partitions.
     fn totals(&self, limits: &StepLimits) -> usize {
         let plan = self.prefill(&PrefillSplit::WHOLE, self.max_tiles(limits), 2, 2);
         match is_wgmma_attention(&plan) || order::partitions(limits.context) == 1 {

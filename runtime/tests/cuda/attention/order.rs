@@ -8,11 +8,23 @@ use half::bf16;
 use trail_runtime::cuda::plan::attention::{self, Heads, PrefillSegment};
 use trail_test_support::cuda::{Bench, Chance};
 
-/// Tokens of the request: three partitions.
-const LENGTH: usize = 1100;
+/// A request's tokens, its partitions, and positions in runs of rows.
+struct Length {
+    tokens: usize,
+    partitions: usize,
+    runs: &'static [(usize, usize)],
+}
 
-/// Positions at the edges of blocks, tiles and partitions, in runs.
-const RUNS: [(usize, usize); 5] = [(0, 3), (30, 36), (505, 40), (1000, 70), (1090, 10)];
+/// Positions at the edges of blocks, tiles and partitions.
+const SHORT: Length = Length {
+    tokens: 1100,
+    partitions: 3,
+    runs: &[(0, 3), (30, 36), (505, 40), (1000, 70), (1090, 10)],
+};
+
+/// The same where partitions become longer: 16 of 512 tokens, 12 of 2,048, and one of 8,192.
+const LONG: Length =
+    Length { tokens: 33_000, partitions: 29, runs: &[(8190, 4), (10_239, 2), (32_766, 4)] };
 
 /// The chunks of a run: as a whole, in two, row by row.
 fn chunks((from, rows): (usize, usize)) -> Vec<Vec<(usize, usize)>> {
@@ -27,6 +39,7 @@ fn chunks((from, rows): (usize, usize)) -> Vec<Vec<(usize, usize)>> {
 struct Scene<'a> {
     bench: &'a Bench,
     cache: Cache,
+    length: &'a Length,
     /// Of every position.
     queries: Vec<bf16>,
 }
@@ -40,7 +53,7 @@ impl Scene<'_> {
     fn decoded(&self, (from, rows): (usize, usize), splits: usize) -> Vec<u16> {
         let chip = self.bench.device.chip();
         let heads = self.cache.heads;
-        let plan = attention::decode_with_splits(chip, rows, heads, LENGTH, splits);
+        let plan = attention::decode_with_splits(chip, rows, heads, self.length.tokens, splits);
         let position: Vec<i32> = (from..from + rows).map(|at| at as i32).collect();
         let step = Step {
             cache: &self.cache,
@@ -66,19 +79,21 @@ fn bits(values: &[bf16]) -> Vec<u16> {
 }
 
 fn check(bench: &Bench, kernel: prefill::Kernel) {
-    let mut chance = Chance(19);
-    for (heads, window) in [
-        (Heads { kv_heads: 2, group: 4, head_dim: 128 }, None),
-        (Heads { kv_heads: 1, group: 7, head_dim: 64 }, None),
-        (Heads { kv_heads: 1, group: 12, head_dim: 128 }, Some(600)),
-        (Heads { kv_heads: 1, group: 1, head_dim: 64 }, Some(77)),
+    for (heads, window, length) in [
+        (Heads { kv_heads: 2, group: 4, head_dim: 128 }, None, &SHORT),
+        (Heads { kv_heads: 1, group: 7, head_dim: 64 }, None, &SHORT),
+        (Heads { kv_heads: 1, group: 12, head_dim: 128 }, Some(600), &SHORT),
+        (Heads { kv_heads: 1, group: 1, head_dim: 64 }, Some(77), &SHORT),
+        (Heads { kv_heads: 1, group: 1, head_dim: 64 }, None, &LONG),
     ] {
-        let cache = Cache::new(&mut chance, heads, window, &[LENGTH], &[0]);
-        let queries = chance.bf16s(LENGTH * heads.row(), 2.0);
-        let scene = Scene { bench, cache, queries };
-        for run in RUNS {
+        let mut chance = Chance(19);
+        let cache = Cache::new(&mut chance, heads, window, &[length.tokens], &[0]);
+        let queries = chance.bf16s(length.tokens * heads.row(), 2.0);
+        let scene = Scene { bench, cache, length, queries };
+        for &run in length.runs {
             let alone = scene.decoded(run, 1);
-            assert!(alone == scene.decoded(run, 3), "{run:?} of {heads:?}: a block a partition");
+            let cut = scene.decoded(run, length.partitions);
+            assert!(alone == cut, "{run:?} of {heads:?}: a block a partition");
             for share in [Share::Whole, Share::Cut] {
                 // Row by row for few.
                 let all = chunks(run).into_iter().take(if run.1 < 12 { 3 } else { 2 });

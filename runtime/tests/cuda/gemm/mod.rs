@@ -151,7 +151,7 @@ fn wgmma_products_are_their_references() {
     for end in [Epilogue::Qkv, Epilogue::Residual, Epilogue::Swiglu] {
         for (at, rows) in [65, 66, 127, 128, 129, 255, 256, 257, 300, 1000].into_iter().enumerate()
         {
-            let family = Family::Group { has_one: at % 2 > 0 };
+            let family = Family::Group { piece_per_block: at % 2 > 0 };
             let case = Case { family, ..Case::random(&mut chance, end, rows) };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
@@ -172,19 +172,23 @@ fn wgmma_adds_up_pieces() {
                 Epilogue::Qkv => Case::heads(rows, 128, 3, 1),
                 _ => Case::new(end, rows, 640, 0),
             };
-            for has_one in [true, false] {
-                let family = Family::Group { has_one };
+            for piece_per_block in [true, false] {
+                let family = Family::Group { piece_per_block };
                 let case = Case { family, width: 2048, multiprocessors, ..base };
-                check_pieces(&bench, &mut chance, &case, has_one);
+                check_pieces(&bench, &mut chance, &case, piece_per_block);
             }
         }
     }
 }
 
 /// Checks `case`, whose tiles have several pieces, with a block for each or for all.
-fn check_pieces(bench: &cuda::Bench, chance: &mut Chance, case: &Case, has_one: bool) {
+fn check_pieces(bench: &cuda::Bench, chance: &mut Chance, case: &Case, piece_per_block: bool) {
     let plan = case.plan(bench);
-    assert!(plan.order.pieces > 1 && (plan.launch.splits > 1) == has_one, "{}", plan.launch);
+    assert!(
+        plan.order.pieces > 1 && (plan.launch.splits > 1) == piece_per_block,
+        "{}",
+        plan.launch
+    );
     epilogues::check(bench, chance, case);
 }
 
@@ -200,7 +204,7 @@ fn wgmma_clusters_are_their_references() {
                 Epilogue::Qkv => Case::heads(rows, 64, 6, 1),
                 _ => Case::new(end, rows, 504, 0),
             };
-            let family = Family::Clusters { has_one: false };
+            let family = Family::Clusters { piece_per_block: false };
             let case = Case { family, multiprocessors, width, ..base };
             checked.insert(epilogues::check(&bench, &mut chance, &case));
         }
@@ -222,10 +226,10 @@ fn wgmma_clusters_add_up_pieces() {
                 Epilogue::Qkv => Case::heads(rows, 128, 4, 1),
                 _ => Case::new(end, rows, 768, 0),
             };
-            for has_one in [true, false] {
-                let family = Family::Clusters { has_one };
+            for piece_per_block in [true, false] {
+                let family = Family::Clusters { piece_per_block };
                 let case = Case { family, width: 2048, multiprocessors, ..base };
-                check_pieces(&bench, &mut chance, &case, has_one);
+                check_pieces(&bench, &mut chance, &case, piece_per_block);
             }
         }
     }

@@ -35,9 +35,9 @@ pub(crate) enum Family {
     /// A rung of the ladder; logits only.
     Ladder(Rung),
     /// Hopper's of many rows, not logits, with a block for each piece of a tile or for all.
-    Group { has_one: bool },
+    Group { piece_per_block: bool },
     /// The same in clusters.
-    Clusters { has_one: bool },
+    Clusters { piece_per_block: bool },
 }
 
 impl Case {
@@ -74,8 +74,8 @@ impl Case {
         match self.family {
             Family::Planned => gemm(&chip, product),
             Family::Ladder(rung) => ladder::gemm(rung, rows, features, width),
-            Family::Group { has_one } => own(&chip, product, 1, has_one),
-            Family::Clusters { has_one } => own(&chip, product, 2, has_one),
+            Family::Group { piece_per_block } => own(&chip, product, 1, piece_per_block),
+            Family::Clusters { piece_per_block } => own(&chip, product, 2, piece_per_block),
         }
     }
 }
@@ -191,13 +191,13 @@ impl Setup {
 
 /// Hopper's plan of the smallest tile that holds all rows, in columns of so many blocks, each with
 /// one piece of a tile or with all. Where there is one piece it is the same.
-fn own(chip: &Chip, product: Product, columns: u32, has_one: bool) -> GemmPlan {
+fn own(chip: &Chip, product: Product, columns: u32, piece_per_block: bool) -> GemmPlan {
     let all = wgmma::candidates(chip, product).into_iter().map(|of| of.plan);
     let fits = |plan: &GemmPlan| plan.launch.grid[1] == columns;
     let mut all: Vec<_> = all.filter(fits).collect();
     let tokens = if product.rows > 128 { "_256" } else { "_128" };
     all.retain(|plan| plan.launch.kernel.ends_with(tokens));
-    *if has_one { all.last() } else { all.first() }.expect("a plan")
+    *if piece_per_block { all.last() } else { all.first() }.expect("a plan")
 }
 
 /// The plan with the kernel that has no clusters.

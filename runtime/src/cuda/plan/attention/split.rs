@@ -9,9 +9,9 @@ use crate::cuda::plan::{LaunchPlan, order};
 
 /// Threads of a block of the merge, each with four places of a query.
 pub(in crate::cuda::plan) const MERGE_BLOCK: u32 = 256;
-/// Most parts for each place for a block, of 64 KiB at heads 128 wide: bounds the workspace (235 MB
-/// on an A100). Enough for chunks of 512 rows of Llama-3-8B behind 32,768 tokens.
-const MAX_PARTS: usize = 17;
+/// Most parts for each place for a block, of 64 KiB at heads 128 wide: bounds the workspace (255 MB
+/// on an A100). Enough for chunks of 512 rows of Llama-3-8B behind 32,768 tokens there.
+const MAX_PARTS: usize = 18;
 /// Cost of starting and ending a block, in tokens that it could have multiplied: some 4 us at the
 /// 75 ns a token that a place of an A100 takes with heads 128 wide. Its parts cost the merge as
 /// much again. A forecast, not tuned on a device.
@@ -92,7 +92,7 @@ impl PrefillSplit {
         MAX_PARTS * places
     }
 
-    /// Floats of workspace for the outputs of `parts` parts, and for their maxima and sums.
+    /// Floats of workspace for the outputs of `parts` parts, and for their references and sums.
     pub fn workspace(parts: usize, heads: Heads) -> [usize; 2] {
         [parts * TILE_QUERIES * heads.head_dim, parts * TILE_QUERIES * 2]
     }

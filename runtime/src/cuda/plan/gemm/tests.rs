@@ -103,11 +103,16 @@ fn check_workspace(plan: &GemmPlan) {
     let [grid, columns, _] = plan.launch.grid.map(|extent| extent as usize);
     let tiles = plan.features / 128 / columns * plan.product.rows.div_ceil(tokens);
     let pieces = plan.order.pieces;
-    let has_one = plan.tile_counters > 0;
-    let parts = if has_one { tiles * pieces } else { tiles };
+    let piece_per_block = plan.tile_counters > 0;
+    let parts = if piece_per_block { tiles * pieces } else { tiles };
     assert!(grid <= parts && (grid == parts || !name.starts_with("skinny")), "{}", plan.launch);
-    assert_eq!(plan.launch.splits as usize, if has_one { pieces } else { 1 }, "{}", plan.launch);
-    let sums = match has_one {
+    assert_eq!(
+        plan.launch.splits as usize,
+        if piece_per_block { pieces } else { 1 },
+        "{}",
+        plan.launch
+    );
+    let sums = match piece_per_block {
         true => tiles * pieces,
         false if pieces > 1 => grid,
         false => 0,
@@ -115,7 +120,7 @@ fn check_workspace(plan: &GemmPlan) {
     assert_eq!(plan.partial_floats, sums * columns * tokens * 128, "{}", plan.launch);
     // A fix-up of wgmma's has a counter for each pass of 64 tokens.
     let passes = if name.starts_with("wgmma") { tokens / 64 } else { 1 };
-    let counters = if has_one { tiles * columns * passes } else { 0 };
+    let counters = if piece_per_block { tiles * columns * passes } else { 0 };
     assert_eq!(plan.tile_counters, counters, "{}", plan.launch);
 }
 

@@ -138,8 +138,9 @@ pub fn candidates_in(chip: &Chip, product: Product, order: Order) -> Vec<Candida
         is_filled && feature_tiles.is_multiple_of(columns) && has_room
     });
     let by = if order.pieces > 1 { &[false, true][..] } else { &[false] };
-    let each =
-        |of: Instance| by.iter().map(move |&has_one| candidate(chip, product, &of, order, has_one));
+    let each = |of: Instance| {
+        by.iter().map(move |&piece_per_block| candidate(chip, product, &of, order, piece_per_block))
+    };
     instances.flat_map(each).collect()
 }
 
@@ -149,7 +150,7 @@ fn candidate(
     product: Product,
     instance: &Instance,
     order: Order,
-    has_one: bool,
+    piece_per_block: bool,
 ) -> Candidate {
     let Product { epilogue, rows, features, width } = product;
     let n = features.next_multiple_of(FEATURES);
@@ -160,10 +161,10 @@ fn candidate(
     let tiles = n / FEATURES / columns * token_tiles;
     let multiprocessors = chip.multiprocessors as usize / columns;
     assert!(tiles * (k / UNIT_DEPTH) < 1 << 31, "{product:?}: more than 2^31 units");
-    let parts = if has_one { tiles * pieces } else { tiles };
+    let parts = if piece_per_block { tiles * pieces } else { tiles };
     let grid = parts.min(multiprocessors);
     let passes = instance.tokens / PASS;
-    let (depth, added) = match has_one {
+    let (depth, added) = match piece_per_block {
         true => (order.longest(), passes * FIX_UP_CLOCKS),
         false => (k, (pieces - 1) * instance.tokens * CARRY_CLOCKS),
     };
@@ -175,14 +176,14 @@ fn candidate(
         grid: [grid as u32, columns as u32, 1],
         block: THREADS,
         shared_bytes: instance.shared_bytes() as u32,
-        splits: if has_one { pieces as u32 } else { 1 },
+        splits: if piece_per_block { pieces as u32 } else { 1 },
         overlaps: true,
         cooperative: false,
         bytes: (n * k * 2 + rows * width * 2 + rows * epilogue_bytes(epilogue, features)) as u64,
         flops: 2 * (rows * features * width) as u64,
     };
     let square = (multiprocessors * columns * FEATURES / instance.tokens).isqrt();
-    let sums = order.workspace(tiles, grid, has_one);
+    let sums = order.workspace(tiles, grid, piece_per_block);
     let plan = GemmPlan {
         launch,
         product,
@@ -191,7 +192,7 @@ fn candidate(
         order,
         tile_swizzle: square.clamp(1, token_tiles),
         partial_floats: sums * columns * instance.tokens * FEATURES,
-        tile_counters: if has_one { tiles * columns * passes } else { 0 },
+        tile_counters: if piece_per_block { tiles * columns * passes } else { 0 },
     };
     Candidate { plan, clocks }
 }
