@@ -1,6 +1,6 @@
 //! One answer on the device: tokens and bits of log-probabilities are those of each request alone,
 //! whatever the chip of an architecture, the other requests, chunks, memory, policy, prefix cache,
-//! speculation and megakernel.
+//! speculation and megakernel, and where the request moves to another engine.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use trail_scheduler::{Preemption, SchedulerConfig};
 use super::subject::{CUDA, LIMIT};
 
 /// Names of the settings, and their numbers of levels.
-const SETTINGS: [(&str, usize); 9] = [
+const SETTINGS: [(&str, usize); 10] = [
     ("chip", 3),
     ("family", 3),
     ("running", 3),
@@ -26,8 +26,12 @@ const SETTINGS: [(&str, usize); 9] = [
     ("preemption", 2),
     ("reuse", 4),
     ("megakernel", 2),
+    ("moved", 3),
 ];
 const CHIPS: [Chip; 3] = [Chip::A100, Chip::H100, Chip::L4];
+
+/// Tokens that another engine has generated, by level: the last is all but two.
+const MOVED: [usize; 3] = [0, 9, usize::MAX];
 
 /// Rows that are computed at least, by default and where `TRAIL_FLIPS_ROWS` does not say.
 const ROWS: u64 = 10_000;
@@ -95,7 +99,7 @@ fn answer(handle: &RequestHandle) -> Answer {
 }
 
 fn config(row: [usize; SETTINGS.len()]) -> EngineConfig {
-    let [_, _, running, budget, blocks, policy, preemption, reuse, megakernel] = row;
+    let [_, _, running, budget, blocks, policy, preemption, reuse, megakernel, _] = row;
     let preemption = [Preemption::Recompute, Preemption::Swap][preemption];
     let cuda = CudaSettings {
         host_kv_bytes: 1 << 22,
@@ -117,14 +121,25 @@ fn config(row: [usize; SETTINGS.len()]) -> EngineConfig {
     }
 }
 
-/// The answers to all requests at once.
+/// The same request, moved here after the first tokens of `answer`.
+fn moved(mut request: Request, answer: &[(u32, u32)]) -> Request {
+    request.prompt.extend(answer.iter().map(|(token, _)| token));
+    request.generated = answer.len() as u32;
+    request
+}
+
+/// The answers to all requests at once, with what other engines are said to have generated.
 fn answers(
     model: &Arc<Model>,
     row: [usize; SETTINGS.len()],
     reversed: bool,
+    expected: &[Answer],
 ) -> (Vec<Answer>, Stats) {
     let engine = Engine::new(model.clone(), config(row)).expect("an engine");
-    let requests = requests();
+    let before = expected.iter().map(|answer| &answer[..MOVED[row[9]].min(answer.len() - 2)]);
+    let before: Vec<&[(u32, u32)]> = before.collect();
+    let requests: Vec<Request> =
+        requests().into_iter().zip(&before).map(|(request, of)| moved(request, of)).collect();
     let mut order: Vec<usize> = (0..requests.len()).collect();
     if reversed {
         order.reverse();
@@ -133,14 +148,18 @@ fn answers(
     for at in order {
         handles[at] = Some(engine.submit(requests[at].clone()).expect("fits"));
     }
-    let answers = handles.iter().flatten().map(answer).collect();
-    (answers, engine.stats())
+    let answers = handles.iter().flatten().zip(before).map(|(handle, before)| {
+        let mut whole = before.to_vec();
+        whole.extend(answer(handle));
+        whole
+    });
+    (answers.collect(), engine.stats())
 }
 
 /// The answers to each request alone, by the plainest settings.
 fn alone(model: &Arc<Model>) -> Vec<Answer> {
     let engine =
-        Engine::new(model.clone(), config([0, 0, 0, 2, 1, 0, 0, 0, 0])).expect("an engine");
+        Engine::new(model.clone(), config([0, 0, 0, 2, 1, 0, 0, 0, 0, 0])).expect("an engine");
     requests().into_iter().map(|request| answer(&engine.submit(request).expect("fits"))).collect()
 }
 
@@ -168,11 +187,10 @@ fn cuda_an_answer_is_a_function_of_its_request() {
         }
         emulator.chip(CHIPS[row[0]]);
         let (family, is_hopper) = (row[1], CHIPS[row[0]] == Chip::H100);
-        let (found, of) = answers(&models[family], row, runs % 2 > 0);
+        let expected = &expected[usize::from(is_hopper)][family];
+        let (found, of) = answers(&models[family], row, runs % 2 > 0, expected);
         let what = SETTINGS.map(|(name, _)| name).into_iter().zip(row).collect::<Vec<_>>();
-        for (request, (found, expected)) in
-            found.iter().zip(&expected[usize::from(is_hopper)][family]).enumerate()
-        {
+        for (request, (found, expected)) in found.iter().zip(expected).enumerate() {
             let at = (0..expected.len()).find(|&at| found.get(at) != expected.get(at));
             assert_eq!(at, None, "{what:?}: request {request} has another token or bit there");
         }
