@@ -149,7 +149,8 @@ fn forms_that_cannot_be_served_are_refused_by_name_and_place() {
     for (fields, param, says) in [
         (json!({ "guided_json": not }), "guided_json", "/properties/a/not"),
         (json!({ "guided_json": 7 }), "guided_json", "must be an object"),
-        (json!({ "regex": "a(" }), "regex", "the regular expression"),
+        (json!({ "regex": "a(b" }), "regex", "the regular expression: unclosed group"),
+        (json!({ "regex": "a{2,1}" }), "regex", "the regular expression: invalid repetition"),
         (json!({ "grammar": "root ::= x" }), "grammar", "no rule 'x'"),
         (json!({ "guided_choice": [] }), "guided_choice", "no choice"),
         (json!({ "guided_choice": ["a"], "regex": "b" }), "regex", "exclude each other"),

@@ -115,7 +115,10 @@ impl GrammarCompiler {
                 GrammarError(format!("the JSON schema: {}", schema_paths::locate(schema, &message)))
             }
             GrammarSpec::Choice(_) => GrammarError(format!("the choices: {message}")),
-            GrammarSpec::Regex(_) => GrammarError(format!("the regular expression: {message}")),
+            GrammarSpec::Regex(_) => {
+                let why = message.strip_prefix(INVALID_REGEX).unwrap_or(&message);
+                GrammarError(format!("the regular expression: {why}"))
+            }
             GrammarSpec::Lark(_) | GrammarSpec::Gbnf(_) => {
                 GrammarError(format!("the grammar: {message}"))
             }
@@ -126,7 +129,7 @@ impl GrammarCompiler {
             start.compute_mask().map(|_| start)
         });
         match start {
-            Err(error) => Err(explain(in_words(&first_line(&error.to_string())))),
+            Err(error) => Err(explain(in_words(&reason(&error.to_string())))),
             Ok(start) => Ok(Grammar::new(start, self.vocab_size, &self.eos)),
         }
     }
@@ -194,6 +197,21 @@ fn in_words(message: &str) -> String {
     match message {
         "NoExtension" | "NoExtensionBias" => "it allows no answer".into(),
         _ => message.to_owned(),
+    }
+}
+
+/// Begins the reason of an invalid regular expression.
+const INVALID_REGEX: &str = "invalid regex: ";
+
+/// The line of an error that says why: of a regular expression's, which shows the place below the
+/// text, the last.
+fn reason(message: &str) -> String {
+    let last = message.lines().last().unwrap_or_default().trim();
+    match last.strip_prefix("error: ") {
+        Some(why) if message.contains("regex parse error") => {
+            format!("{INVALID_REGEX}{}", first_line(why))
+        }
+        _ => first_line(message),
     }
 }
 
