@@ -1,5 +1,5 @@
 //! Request bodies: JSON (`request_head` checks its type). Unknown fields are skipped by the parser,
-//! errors name the field.
+//! but for changes of the policy; errors name the field.
 
 use std::sync::Arc;
 

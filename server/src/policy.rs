@@ -49,6 +49,7 @@ struct Choice {
 
 /// A change.
 #[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct Change {
     /// One of the model's names, where there are several models.
     model: Option<String>,
@@ -146,6 +147,31 @@ pub(crate) async fn show(
     of_loaded(&state, which.model.as_deref(), of).map(Json)
 }
 
+/// Puts the policy back with which the model began.
+pub(crate) async fn reset(
+    State(state): Shared,
+    Extension(access): Extension<Arc<Access>>,
+    Query(which): Query<Which>,
+) -> Result<Json<ServedPolicy>, ApiError> {
+    access.check_admin("the policy")?;
+    let set = |name: &str, model: &ServedModel| set(name, model, model.first_policy, &access);
+    of_loaded(&state, which.model.as_deref(), set)?
+}
+
+/// Sets the policy of a model, and says so.
+fn set(
+    name: &str,
+    model: &ServedModel,
+    policy: PolicyKind,
+    access: &Access,
+) -> Result<Json<ServedPolicy>, ApiError> {
+    let set = model.engine.set_policy(policy);
+    set.map_err(|why| ApiError::invalid_field("policy", why))?;
+    let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
+    notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
+    Ok(Json(ServedPolicy::of(model, access)))
+}
+
 /// Changes the policy from the next step on. Answers do not depend on it.
 pub(crate) async fn change(
     State(state): Shared,
@@ -154,13 +180,6 @@ pub(crate) async fn change(
 ) -> Result<Json<ServedPolicy>, ApiError> {
     access.check_admin("the policy")?;
     let (change, _) = admitted.read(|body: &Body| body.read::<Change>()).await?;
-    let set = |name: &str, model: &ServedModel| {
-        let policy = change.policy()?;
-        let set = model.engine.set_policy(policy);
-        set.map_err(|why| ApiError::invalid_field("policy", why))?;
-        let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
-        notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
-        Ok(Json(ServedPolicy::of(model, &access)))
-    };
+    let set = |name: &str, model: &ServedModel| set(name, model, change.policy()?, &access);
     of_loaded(&state, change.model.as_deref(), set)?
 }

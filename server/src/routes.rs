@@ -61,6 +61,8 @@ pub(crate) struct Route {
     pub guard: Guard,
     /// Purpose.
     pub summary: &'static str,
+    /// Name of its parameter in the query, a text that may be left out, if it has one.
+    pub query: Option<&'static str>,
     /// Schema of the request's body, if it has one.
     pub request: Option<Schema>,
     /// Content of a success.
@@ -81,12 +83,16 @@ fn route<H: Handler<T, Arc<ServerState>>, T: 'static>(
         "delete" => routing::delete(handler),
         _ => routing::get(handler),
     };
-    Route { method, path, guard: Guard::Key, summary, request: None, content, service }
+    Route { method, path, guard: Guard::Key, summary, query: None, request: None, content, service }
 }
 
 impl Route {
     fn takes(self, request: Schema) -> Route {
         Route { request: Some(request), ..self }
+    }
+
+    fn asks(self, query: &'static str) -> Route {
+        Route { query: Some(query), ..self }
     }
 
     fn behind(self, guard: Guard) -> Route {
@@ -184,8 +190,10 @@ fn reading() -> Vec<Route> {
             "Stream the live requests of a model",
             Content::Events,
             live_stream::stream,
-        ),
-        route(("get", "/v1/trail/policy"), "Return the scheduling policy", policy, policy::show),
+        )
+        .asks("model"),
+        route(("get", "/v1/trail/policy"), "Return the scheduling policy", policy, policy::show)
+            .asks("model"),
     ]
 }
 
@@ -204,6 +212,13 @@ fn changing() -> Vec<Route> {
             policy::change,
         )
         .takes(policy::change_request),
+        route(
+            ("delete", "/v1/trail/policy"),
+            "Put the scheduling policy of the start back",
+            Content::Json(Schemas::of::<ServedPolicy>),
+            policy::reset,
+        )
+        .asks("model"),
         route(post("/v1/load_lora_adapter"), "Load an adapter", Content::Text, adapters::load)
             .takes(adapters::load_request),
         route(

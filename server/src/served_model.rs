@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use trail_cli::{Error, Setup};
 use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::engine::{Engine, SamplingParams};
+use trail_runtime::engine::{Engine, PolicyKind, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
 use crate::error::ApiError;
@@ -33,6 +33,8 @@ pub(crate) struct ServedModel {
     pub fingerprint: String,
     /// Engine that runs the requests.
     pub engine: Engine,
+    /// Policy that the engine began with.
+    pub first_policy: PolicyKind,
     /// Tokenizer of the model.
     pub tokenizer: Arc<Tokenizer>,
     /// Compiles the grammars of requests.
@@ -57,6 +59,7 @@ impl ServedModel {
         Ok(ServedModel {
             live: LiveModel::start(&engine)?,
             fingerprint: fingerprint(&engine),
+            first_policy: engine.policy(),
             sampling: setup.load_sampling_defaults()?,
             grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
             tokenizer,

@@ -7,10 +7,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use trail_cli::Error;
+
+/// Time for the policy of the start, after a run that may have been interrupted.
+const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server.
 #[derive(Clone, Debug)]
@@ -73,6 +77,16 @@ impl Client {
         let set = self.call("POST", "/v1/trail/policy", Some(&body)).await;
         set.map(drop).map_err(|why| {
             Error::failed(format!("cannot switch to policy {policy} (--compare): {why}"))
+        })
+    }
+
+    /// Puts the policy back with which the server began.
+    pub(super) async fn reset_policy(&self) -> Result<(), Error> {
+        let model = utf8_percent_encode(&self.model, NON_ALPHANUMERIC);
+        let path = format!("/v1/trail/policy?model={model}");
+        let reset = timeout(RESET_TIMEOUT, self.call("DELETE", &path, None)).await;
+        reset.unwrap_or_else(|_| Err("no answer in time".into())).map(drop).map_err(|why| {
+            Error::failed(format!("the server keeps the last policy of --compare: {why}"))
         })
     }
 

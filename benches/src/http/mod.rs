@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{Error, count};
+use trail_cli::{Error, Signal, SignalKind, count, notice};
 use trail_platform::delivery::READING_SPEED;
 
 use crate::report::BenchReport;
@@ -131,6 +131,32 @@ async fn measure(args: &HttpArgs) -> Result<BenchReport, Error> {
         false => None,
     };
     let rates = rates(args, capacity);
+    let runs = match args.compare.is_empty() {
+        true => all_runs(args, &client, &workload, rates).await?,
+        false => {
+            let mut interrupt = Signal::listen(SignalKind::Interrupt)
+                .map_err(|error| Error::failed(format!("cannot listen for signals: {error}")))?;
+            let runs = tokio::select! {
+                runs = all_runs(args, &client, &workload, rates) => runs,
+                () = interrupt.recv() => Err(Error::interrupted("interrupted")),
+            };
+            if let Err(why) = client.reset_policy().await {
+                notice(format_args!("warning: {why}"));
+            }
+            runs?
+        }
+    };
+    let conditions = Conditions::new(args, &model, workload.requests(), capacity);
+    Ok(report::report(&conditions, &runs))
+}
+
+/// Every rate, in rounds, under each policy in turn.
+async fn all_runs(
+    args: &HttpArgs,
+    client: &Client,
+    workload: &Workload,
+    rates: Vec<(Option<f64>, Option<f64>)>,
+) -> Result<Vec<Run>, Error> {
     let policies: Vec<Option<&String>> = match args.compare.is_empty() {
         true => vec![None],
         false => args.compare.iter().map(Some).collect(),
@@ -143,13 +169,12 @@ async fn measure(args: &HttpArgs) -> Result<BenchReport, Error> {
                     client.set_policy(policy).await?;
                 }
                 let times = workload.times(args.arrivals, rate, round);
-                let answers = workload.send(&client, times).await;
+                let answers = workload.send(client, times).await;
                 runs.push(Run::new(args, (policy, share, rate, round), &answers)?);
             }
         }
     }
-    let conditions = Conditions::new(args, &model, workload.requests(), capacity);
-    Ok(report::report(&conditions, &runs))
+    Ok(runs)
 }
 
 /// Shares of the capacity, where they are given, and rates; `None` for a burst.

@@ -107,13 +107,18 @@ impl Run {
         })
     }
 
-    fn cells(&self) -> Vec<String> {
+    /// Rate and policy.
+    fn condition(&self) -> Vec<String> {
         let rate = match (self.rate_share, self.rate) {
             (Some(share), _) => format!("{share:.2}"),
             (None, Some(rate)) => format!("{rate:.2}/s"),
             (None, None) => "burst".into(),
         };
-        let mut cells = vec![rate, self.policy.clone().unwrap_or_else(|| "-".into())];
+        vec![rate, self.policy.clone().unwrap_or_else(|| "-".into())]
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = self.condition();
         cells.push(self.round.to_string());
         for Spread { mean, p50, p90, p99, .. } in [self.latency_s, self.ttft_s] {
             cells.extend([mean, p50, p90, p99].map(|seconds| format!("{seconds:.2}")));
@@ -132,6 +137,71 @@ impl Run {
 /// Seconds from the beginning of a run to its last end.
 fn span_s(answers: &[Answer]) -> f64 {
     answers.iter().map(|of| of.due_s + of.latency_s).fold(1e-3, f64::max)
+}
+
+/// A figure over the rounds: the middle one, the least and the largest. Of an even number of rounds
+/// the middle is the geometric mean of two, as for ratios.
+fn over_rounds(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let sorted = Sorted::of(values);
+    let values = sorted.values();
+    let middle = (values[(values.len() - 1) / 2] * values[values.len() / 2]).sqrt();
+    [middle, values[0], values[values.len() - 1]]
+}
+
+/// The rounds of a rate and policy: figures of latency, each over the rounds.
+#[derive(Clone, Debug, Serialize)]
+struct Rounds {
+    policy: Option<String>,
+    rate_share: Option<f64>,
+    rate: Option<f64>,
+    rounds: usize,
+    latency_mean_s: [f64; 3],
+    latency_p50_s: [f64; 3],
+    latency_p90_s: [f64; 3],
+    latency_p99_s: [f64; 3],
+    #[serde(skip)]
+    condition: Vec<String>,
+}
+
+impl Rounds {
+    /// Of all rates and policies that have several rounds.
+    fn all(runs: &[Run]) -> Vec<Rounds> {
+        let mut groups: Vec<Vec<&Run>> = Vec::new();
+        for run in runs {
+            let is_like = |of: &Run| of.rate == run.rate && of.policy == run.policy;
+            match groups.iter_mut().find(|group| is_like(group[0])) {
+                Some(group) => group.push(run),
+                None => groups.push(vec![run]),
+            }
+        }
+        groups.iter().filter(|group| group.len() > 1).map(|group| Rounds::of(group)).collect()
+    }
+
+    fn of(group: &[&Run]) -> Rounds {
+        let figure =
+            |of: fn(&Spread) -> f64| over_rounds(group.iter().map(|run| of(&run.latency_s)));
+        Rounds {
+            policy: group[0].policy.clone(),
+            rate_share: group[0].rate_share,
+            rate: group[0].rate,
+            rounds: group.len(),
+            latency_mean_s: figure(|of| of.mean),
+            latency_p50_s: figure(|of| of.p50),
+            latency_p90_s: figure(|of| of.p90),
+            latency_p99_s: figure(|of| of.p99),
+            condition: group[0].condition(),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let Rounds { latency_mean_s: mean, latency_p50_s: p50, .. } = *self;
+        let figures = [mean, p50, self.latency_p90_s, self.latency_p99_s];
+        let show = |[middle, low, high]: [f64; 3]| format!("{middle:.2} ({low:.2}-{high:.2})");
+        let mut cells = self.condition.clone();
+        cells.push(self.rounds.to_string());
+        cells.extend(figures.map(show));
+        cells
+    }
 }
 
 /// Mean latency of the first policy over that of another, at a rate.
@@ -165,13 +235,7 @@ fn ratios(runs: &[Run]) -> Vec<Ratio> {
             base.latency_s.p99 / run.latency_s.p99,
         ]);
     }
-    let spread = |rounds: &[[f64; 2]], which: usize| {
-        let sorted = Sorted::of(rounds.iter().map(|of| of[which]));
-        let values = sorted.values();
-        // Of an even number of rounds the mean of the middle two, geometric as for ratios.
-        let middle = (values[(values.len() - 1) / 2] * values[values.len() / 2]).sqrt();
-        [middle, values[0], values[values.len() - 1]]
-    };
+    let spread = |rounds: &[[f64; 2]], which: usize| over_rounds(rounds.iter().map(|of| of[which]));
     let ratio = |((at, policy), rounds): ((usize, String), Vec<[f64; 2]>)| Ratio {
         rate_share: rates[at].0,
         rate: rates[at].1,
@@ -204,6 +268,14 @@ pub(super) fn report(conditions: &Conditions, runs: &[Run]) -> BenchReport {
         ));
     }
     lines.push(format!("\n{table}"));
+    let rounds = Rounds::all(runs);
+    if !rounds.is_empty() {
+        let mut table = Table::default()
+            .group("", &["rate", "policy", "rounds"])
+            .group("latency, s: middle of the rounds (range)", &["mean", "p50", "p90", "p99"]);
+        rounds.iter().for_each(|of| table.row(of.cells()));
+        lines.push(format!("{table}"));
+    }
     for of in &ratios {
         let rate = of.rate_share.or(of.rate).map_or("burst".into(), |rate| format!("{rate:.2}"));
         let [mean, low, high] = of.mean_latency;
@@ -225,6 +297,7 @@ pub(super) fn report(conditions: &Conditions, runs: &[Run]) -> BenchReport {
     }
     let mut object = json!(conditions);
     object["runs"] = json!(runs);
+    object["rounds"] = json!(rounds);
     object["ratios"] = json!(ratios);
     BenchReport { json: object, text: lines.join("\n") }
 }

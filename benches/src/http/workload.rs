@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant as Alarm, sleep_until};
 use trail_cli::{Error, read_json_lines};
 use trail_scheduler::rng::{Rng, mix};
@@ -111,28 +112,28 @@ impl Workload {
     pub(super) async fn send(&self, client: &Client, times: Vec<f64>) -> Vec<Answer> {
         let bar = bar(self.requests as u64);
         let (begin, done) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
-        let tasks = times.into_iter().enumerate().map(|(at, second)| {
+        // Dropped, it ends the requests of an interrupted run.
+        let mut tasks = JoinSet::new();
+        for (at, second) in times.into_iter().enumerate() {
             let (client, bar, done) = (client.clone(), bar.clone(), done.clone());
             let prompt = self.prompts[at % self.prompts.len()].clone();
             let max_tokens = self.max_tokens[at % self.max_tokens.len()];
             let limits = (max_tokens, mix(self.seed ^ at as u64));
             let due = begin + Duration::from_secs_f64(second);
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 sleep_until(Alarm::from_std(due)).await;
                 let answer = client.ask(&prompt, limits, due).await;
                 bar.set_position(done.fetch_add(1, Ordering::Relaxed) as u64 + 1);
                 Answer { due_s: second, ..answer }
-            })
-        });
-        let tasks: Vec<_> = tasks.collect();
-        let mut answers = Vec::with_capacity(tasks.len());
-        for task in tasks {
-            let failed = |why: tokio::task::JoinError| Answer {
-                error: Some(why.to_string()),
-                ..Answer::default()
-            };
-            answers.push(task.await.unwrap_or_else(failed));
+            });
         }
+        let mut answers = Vec::with_capacity(tasks.len());
+        while let Some(task) = tasks.join_next().await {
+            let failed =
+                |why: JoinError| Answer { error: Some(why.to_string()), ..Answer::default() };
+            answers.push(task.unwrap_or_else(failed));
+        }
+        answers.sort_by(|a, b| a.due_s.total_cmp(&b.due_s));
         bar.finish_and_clear();
         answers
     }

@@ -89,11 +89,17 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         operation["requestBody"] =
             json!({ "required": true, "content": json_of(&request(schemas)) });
     }
-    if let Some((_, rest)) = documented(route.path).split_once('{') {
-        operation["parameters"] = json!([{
-            "name": rest.trim_end_matches('}'), "in": "path", "required": true,
-            "schema": { "type": "string" },
-        }]);
+    let in_path = documented(route.path).split_once('{').map(|(_, rest)| rest.to_owned());
+    let in_path = in_path.map(|rest| (rest.trim_end_matches('}').to_owned(), "path"));
+    let parameters = in_path.into_iter().chain(route.query.map(|name| (name.to_owned(), "query")));
+    let parameters: Vec<Value> = parameters
+        .map(|(name, place)| {
+            let schema = json!({ "type": "string" });
+            json!({ "name": name, "in": place, "required": place == "path", "schema": schema })
+        })
+        .collect();
+    if !parameters.is_empty() {
+        operation["parameters"] = json!(parameters);
     }
     if route.guard == Guard::Key {
         // A server without keys needs none.
@@ -128,7 +134,7 @@ fn sends(route: &Route, status: u16) -> bool {
     let has_body = route.request.is_some();
     match status {
         401 => matches!(route.guard, Guard::Key | Guard::Metrics),
-        404 => has_body || route.path.contains('{'),
+        404 => has_body || route.query.is_some() || route.path.contains('{'),
         408 | 413 | 415 | 417 | 429 => has_body,
         500 => has_body || route.guard == Guard::Metrics,
         // Also of a connection too many.

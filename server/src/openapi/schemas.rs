@@ -30,10 +30,11 @@ impl Schemas {
     }
 
     /// A reference to an object with the fields of all `parts`, but the `ignored` ones: a body is
-    /// read as several types.
+    /// read as several types. Other fields are allowed unless all parts refuse them.
     pub(crate) fn request(&mut self, name: &str, parts: Vec<Value>, ignored: &[&str]) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
+        let is_closed = parts.iter().all(|part| part["additionalProperties"] == false);
         for mut part in parts {
             if let Some(Value::Object(fields)) = part.get_mut("properties").map(Value::take) {
                 properties.extend(fields);
@@ -43,7 +44,11 @@ impl Schemas {
             }
         }
         properties.retain(|name, _| !ignored.contains(&name.as_str()));
-        let request = json!({ "type": "object", "properties": properties, "required": required });
+        let mut request =
+            json!({ "type": "object", "properties": properties, "required": required });
+        if is_closed {
+            request["additionalProperties"] = false.into();
+        }
         self.add(name, request)
     }
 
