@@ -12,6 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::access::Access;
 use crate::error::ApiError;
@@ -170,6 +171,8 @@ struct Viewer {
     sent: Option<u64>,
     /// Number of the comparison of policies sent last.
     compared: Option<u64>,
+    /// Times of frames.
+    ticks: Interval,
 }
 
 impl Viewer {
@@ -178,6 +181,12 @@ impl Viewer {
         let mut cut = self.state.lifecycle.watch();
         let mut waited = Duration::ZERO;
         loop {
+            if self.sent.is_some() {
+                tokio::select! {
+                    _ = self.ticks.tick() => waited += PERIOD,
+                    () = cut.reached(Phase::Draining) => return None,
+                }
+            }
             let what_if = self.model.what_if().and_then(|of| of.ask());
             if let Some((number, text)) = what_if.filter(|of| Some(of.0) != self.compared)
                 && self.sent.is_some()
@@ -204,10 +213,6 @@ impl Viewer {
             if let Some(event) = event {
                 return Some((Ok(event), self));
             }
-            tokio::select! {
-                () = tokio::time::sleep(PERIOD) => waited += PERIOD,
-                () = cut.reached(Phase::Draining) => return None,
-            }
         }
     }
 }
@@ -223,7 +228,10 @@ pub(crate) async fn stream(
         None => state.models.first().clone(),
     };
     let name = model.name().to_owned();
-    let viewer = Viewer { state: state.clone(), access, model, name, sent: None, compared: None };
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (sent, compared) = (None, None);
+    let viewer = Viewer { state: state.clone(), access, model, name, sent, compared, ticks };
     let events = stream::unfold(viewer, Viewer::next);
     let events = Sse::new(events).keep_alive(KeepAlive::default());
     Ok(([("x-accel-buffering", "no")], events))

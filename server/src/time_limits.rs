@@ -82,3 +82,36 @@ async fn until(arrival: Instant, limit: Option<(Duration, (&str, &str))>) -> Api
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer is given up where even the early end of what is left is late, or time is over.
+    #[test]
+    fn a_limit_that_will_be_missed_ends_the_answer_before_it_is() {
+        let seconds = |low, median, high| Some(Interval { low, median, high });
+        let limits = |deadline: Option<u64>, max_wait: Option<u64>| TimeLimits {
+            deadline: deadline.map(Duration::from_secs),
+            max_wait: max_wait.map(Duration::from_secs),
+        };
+        let now = Instant::now();
+        let missed = |limits: TimeLimits, first, last| {
+            limits.missed(now, first, last).map(|error| format!("{error:?}"))
+        };
+        let both = limits(Some(100), Some(50));
+        assert_eq!(
+            missed(both, Some(seconds(40.0, 60.0, 80.0)), seconds(90.0, 120.0, 130.0)),
+            None
+        );
+        let first = missed(both, Some(seconds(51.0, 60.0, 80.0)), seconds(90.0, 120.0, 130.0));
+        assert!(first.as_ref().is_some_and(|text| text.contains("max_wait_ms")), "{first:?}");
+        // The first token was sent: its limit says nothing.
+        let last = missed(both, None, seconds(101.0, 120.0, 130.0));
+        assert!(last.as_ref().is_some_and(|text| text.contains("deadline_ms")), "{last:?}");
+        // Nothing is known of the times, before steps were timed.
+        assert_eq!(missed(both, Some(None), None), None);
+        assert_eq!(missed(limits(None, None), Some(seconds(9.0, 9.0, 9.0)), None), None);
+        assert!(missed(limits(Some(0), None), None, None).is_some(), "it is over");
+    }
+}

@@ -169,7 +169,11 @@ fn the_stream_shows_every_request_and_chunks_their_progress() {
         let trail = &chunk["trail"];
         check_interval(&trail["remaining_interval"], &trail["remaining_tokens"]);
         check_interval(&trail["eta_interval_ms"], &trail["eta_ms"]);
-        assert!(trail["remaining_tokens"].as_f64() >= Some(1.0), "it has not ended: {chunk}");
+        let remaining = trail["remaining_tokens"].as_f64();
+        match chunk["choices"][0]["finish_reason"].is_null() {
+            true => assert!(remaining >= Some(1.0), "it has not ended: {chunk}"),
+            false => assert_eq!(remaining, Some(0.0), "it has ended: {chunk}"),
+        }
     }
 }
 
@@ -213,7 +217,7 @@ fn a_model_that_is_not_loaded_has_no_policy_and_is_not_loaded_for_it() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let change = json!({ "policy": "fcfs" }).to_string();
-    for (method, body) in [("GET", ""), ("POST", &*change)] {
+    for (method, body) in [("GET", ""), ("POST", &*change), ("DELETE", "")] {
         let refused = server.exchange(method, "/v1/trail/policy", &[], body);
         let code = &refused.json()["error"]["code"];
         assert_eq!((refused.status, code), (409, &json!("model_not_loaded")), "{method}");
@@ -308,11 +312,17 @@ fn an_admin_changes_the_policy_while_requests_run() {
     }
     let shown = set(json!({ "policy": "trail", "tail_bound": 3.0 })).json();
     assert_eq!(shown["policy"], "trail:0.8, tail bound 3");
+    let reset = |query: &str, key: &[(&str, &str)]| {
+        server.exchange("DELETE", &format!("/v1/trail/policy{query}"), key, "")
+    };
+    assert_eq!((reset("?model=none", &key).status, reset("", &[]).status), (404, 401));
+    assert_eq!(reset("?model=demo", &key).json()["policy"], "trail:0.8");
     for (change, field) in [
         (json!({ "policy": "oracle" }), "policy"),
         (json!({ "policy": "best" }), "policy"),
         (json!({ "policy": "trail", "c": 1.5 }), "c"),
         (json!({ "policy": "fcfs", "tail_bound": 1.0 }), "tail_bound"),
+        (json!({ "policy": "trail", "tailbound": 1.0 }), "tailbound"),
     ] {
         let refused = set(change.clone());
         assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(field)));

@@ -24,6 +24,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Of an answer that has ended.
+    pub(crate) const ENDED: Progress = Progress {
+        remaining_tokens: Some(0.0),
+        remaining_interval: Some([0.0; 2]),
+        eta_ms: Some(0),
+        eta_interval_ms: Some([0; 2]),
+    };
+
     /// By `row`, `elapsed_s` after its frame, when the answer has `tokens`.
     pub(super) fn of_row(row: &LiveRow, elapsed_s: f64, tokens: u32) -> Progress {
         let since = tokens.saturating_sub(row.request.generated);

@@ -23,13 +23,24 @@ fn is_loss(action: Action) -> bool {
     matches!(action, Action::Preempted | Action::Evicted | Action::SwappedOut)
 }
 
+/// Returns true if the row has waited for so long that it precedes those ranked by value. While
+/// predictions are not trusted all have that class, in order of arrival.
+fn is_overdue(frame: &LiveFrame, row: &LiveRow) -> bool {
+    let is_trusted = frame.stats.prediction_window.is_none_or(|window| window.trusted);
+    is_trusted && row.request.key.class() == Key::OVERDUE
+}
+
 /// Why one that was never in the batch waits.
 fn of_queue(frame: &LiveFrame, row: &LiveRow) -> String {
     let (running, max_running) = frame.batch;
     let overdue = frame.rows.iter().take_while(|of| of.request.id != row.request.id);
-    let overdue =
-        overdue.filter(|of| of.place > 0 && of.request.key.class() == Key::OVERDUE).count();
-    let before = match (row.place.saturating_sub(1), overdue) {
+    let overdue = overdue.filter(|of| of.place > 0 && is_overdue(frame, of)).count();
+    let ahead = row.place.saturating_sub(1);
+    let before = match (ahead, overdue) {
+        (0, _) if is_overdue(frame, row) => "it is overdue, and the next".to_owned(),
+        (count, overdue) if is_overdue(frame, row) => {
+            format!("it is overdue; {count} are ranked before it, {overdue} of these overdue")
+        }
         (0, _) => "it is the next".to_owned(),
         (1, 0) => "1 is ranked before it".to_owned(),
         (count, 0) => format!("{count} are ranked before it"),
@@ -182,8 +193,13 @@ mod tests {
         for id in 2..400 {
             toy.submit(id, 9);
             (0..5).for_each(|_| toy.step());
-            let is_overdue = |row: &&LiveRow| row.request.key.class() == Key::OVERDUE;
-            if toy.frame().rows.iter().any(|row| row.place > 0 && is_overdue(&row)) {
+            let frame = toy.frame();
+            if frame.rows.iter().any(|row| row.place > 0 && is_overdue(&frame, row)) {
+                assert!(
+                    toy.reason(1).ends_with("it is overdue, and the next"),
+                    "{}",
+                    toy.reason(1)
+                );
                 toy.submit(1000, 900);
                 let reason = toy.reason(1000);
                 assert!(reason.contains("1 of these overdue"), "{reason}");

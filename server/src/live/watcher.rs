@@ -134,8 +134,9 @@ impl Watcher {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Ok(event) => self.hear(event),
                 Err(RecvTimeoutError::Timeout) if !self.known.is_empty() => {
-                    self.look();
+                    // A look waits for the end of a step, which is not added to the period.
                     next = Instant::now() + PERIOD;
+                    self.look();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
