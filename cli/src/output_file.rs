@@ -1,7 +1,7 @@
 //! Files in which a command leaves its results.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -49,6 +49,12 @@ impl OutputFile {
             .and_then(|()| file.options.clone().append(true).create(true).open(&file.path))
             .map_err(|error| file.unwritable(error))?;
         Ok(file)
+    }
+
+    /// Returns true if the file at `path` is a log of this program with more than its header, the
+    /// first line.
+    pub fn has_entries(path: &Path) -> bool {
+        ends(path).is_ok_and(|bytes| is_generated(&bytes) && bytes.lines().nth(1).is_some())
     }
 
     /// The path.

@@ -1,7 +1,8 @@
 //! Decision logs as files.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -42,11 +43,28 @@ enum Item {
 }
 
 impl LogFile {
-    /// Begins a log in `file`, which is emptied.
+    /// Begins a log in `file`, which is emptied. An error, and the file as it was, if another
+    /// process writes its log there.
     pub fn create(file: &OutputFile) -> Result<LogFile, Error> {
         let name = file.path().display().to_string();
         let failed = |error| Error::failed(format!("cannot write {name}: {error}"));
-        LogFile::begin(name.clone(), File::create(file.path()).map_err(failed)?)
+        let mut options = File::options();
+        let opened = options.write(true).create(true).truncate(false).open(file.path());
+        let to = opened.map_err(failed)?;
+        if to.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            if is_locked(&to) {
+                return Err(Error::usage(format!(
+                    "{name} is the log of another process that still runs: choose another path"
+                )));
+            }
+            to.set_len(0).map_err(failed)?;
+        }
+        LogFile::begin(name, to)
+    }
+
+    /// Returns true if another process writes its log at `path`.
+    pub fn is_written(path: &Path) -> bool {
+        path.is_file() && File::open(path).is_ok_and(|file| is_locked(&file))
     }
 
     fn begin(name: String, to: impl Write + Send + 'static) -> Result<LogFile, Error> {
@@ -78,6 +96,12 @@ impl LogFile {
             }
         }
     }
+}
+
+/// Locks `file` until it is closed; true if another process has locked it. Not on Windows, which
+/// refuses reads of a locked file to others: `advise` reads the log of a server.
+fn is_locked(file: &File) -> bool {
+    cfg!(unix) && matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 impl LogSink for LogFile {
@@ -148,6 +172,23 @@ mod tests {
             assert_eq!((log.header, log.events.len()), (header(), 5000));
         }
         std::fs::remove_dir_all(folder).expect("the test's own folder");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_log_of_another_writer_is_left_alone() {
+        let path = std::env::temp_dir().join(format!("trail-log-lock-{}", std::process::id()));
+        let file = OutputFile::claim(path.clone(), false).expect("no foreign file");
+        let mut log = LogFile::create(&file).expect("created");
+        log.begin(&header());
+        assert!(LogFile::is_written(&path));
+        let error = LogFile::create(&file).err().expect("a refusal");
+        assert!(error.to_string().contains("another process"), "{error}");
+        drop(log);
+        let text = std::fs::read_to_string(&path).expect("text");
+        assert_eq!(DecisionLog::parse(&text).expect("whole").header, header());
+        LogFile::create(&file).expect("its writer has ended");
+        std::fs::remove_file(path).expect("the test's own file");
     }
 
     /// A disk of 1000 bytes.

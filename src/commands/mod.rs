@@ -4,6 +4,7 @@ mod access_args;
 pub mod advise;
 pub mod chat;
 pub mod completions;
+mod decision_logs;
 pub mod demo;
 pub mod doctor;
 mod doctor_gpu;

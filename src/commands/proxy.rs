@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use trail_cli::{EngineArgs, Error, LogFile, Output, OutputFile, notice};
+use trail_cli::{EngineArgs, Error, LogFile, Output, notice};
 use trail_probe::{Bins, Predictor};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::LogSink;
@@ -19,6 +19,7 @@ use trail_training::objective::Objective;
 use trail_training::predictor::{Example as Answer, Recipe, train};
 
 use super::access_args::AccessArgs;
+use super::decision_logs::DecisionLogs;
 use super::log_args::LogArgs;
 use super::serve::seconds;
 
@@ -81,7 +82,7 @@ pub struct ProxyArgs {
     /// Write a decision log to FILE, for trail-rt replay and advise
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Replace a FILE that no earlier run wrote
+    /// Replace FILE, whatever it is; without, an earlier log stays, and FILE has +2 in its name
     #[arg(long, requires = "record")]
     force: bool,
 }
@@ -109,7 +110,11 @@ impl fmt::Debug for KeyText {
 
 /// The key in the environment's `variable`. An empty one is not set.
 fn key_of_environment(variable: &str) -> Option<String> {
-    std::env::var(variable).ok().filter(|key| !key.is_empty())
+    let key = std::env::var(variable).ok()?;
+    if key.is_empty() {
+        notice(format_args!("warning: {variable} is empty: it is not used"));
+    }
+    Some(key).filter(|key| !key.is_empty())
 }
 
 /// A host and a port.
@@ -136,8 +141,11 @@ impl FromStr for Listen {
 pub fn run(engine: &EngineArgs, args: &ProxyArgs, json: bool) -> Result<(), Error> {
     args.log.settings().set();
     let signals = Signals::install()?;
+    if !args.access.has_socket() {
+        trail_server::check_host((&args.listen.host, args.listen.port))?;
+    }
     let record = args.record.clone().map(|path| {
-        let file = OutputFile::claim(path, args.force)?;
+        let file = DecisionLogs::new(path, args.force).next(None)?;
         Ok::<_, Error>(Box::new(LogFile::create(&file)?) as Box<dyn LogSink>)
     });
     let max_requests = engine.max_requests();

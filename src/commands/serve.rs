@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, notice};
 use trail_platform::printable::printable;
+use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::PolicyKind;
 use trail_server::{ModelSource, ReasoningFormat, ServerOptions, Signals, Timeouts, ToolFormat};
 
@@ -92,7 +93,7 @@ pub struct ServeArgs {
     /// trail-rt replay
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
-    /// Replace a FILE that no earlier run wrote
+    /// Replace FILE, whatever it is; without, an earlier log stays, and FILE has +2 in its name
     #[arg(long, requires = "record")]
     pub(super) force: bool,
 }
@@ -198,8 +199,12 @@ pub fn run(
     args.log.settings().set();
     let signals = Signals::install()?;
     let engine = args.with_prefix_cache(engine)?;
-    let models = args.load_models(model, &engine)?;
     let host = (args.host(), args.port());
+    if !args.access.has_socket() {
+        // Before a model is loaded for minutes, and a decision log begun.
+        trail_server::check_host(host)?;
+    }
+    let models = args.load_models(model, &engine)?;
     let options = args.access.apply(ServerOptions {
         idle_unload: args.idle_unload.map(Duration::from_secs),
         salts_by_key: args.prefix_cache == Some(PrefixCache::PerKey),
@@ -214,6 +219,7 @@ pub fn run(
         reasoning_format: args.reasoning_parser,
         ..ServerOptions::default()
     })?;
+    models.iter().for_each(warn_of_small_cache);
     let served: Vec<Served> = models.iter().map(Served::of).collect();
     trail_server::run(models, host, options, signals, |at| {
         let shown: Vec<String> = served.iter().map(Served::shown).collect();
@@ -230,6 +236,21 @@ pub fn run(
         }
         Ok(())
     })
+}
+
+/// Says so where the KV cache is smaller than the context.
+fn warn_of_small_cache(source: &ModelSource) {
+    let (setup, engine) = &source.loaded;
+    let (context, blocks) = (setup.model.config.max_context, engine.kv_blocks());
+    let room = blocks * BLOCK_TOKENS;
+    if room < context {
+        let model = printable(&setup.name).replace('\n', "\\n");
+        notice(format_args!(
+            "warning: {model}: {blocks} KV blocks have room for {room} of the context's {context} \
+             tokens: longer requests are refused; more with --kv-blocks, or no warning with \
+             --max-model-len {room}"
+        ));
+    }
 }
 
 /// A served model, as the start reports it.

@@ -1,14 +1,12 @@
 //! The models of `serve`: loaded at the start, and again after they were unloaded.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use trail_cli::{EngineArgs, EngineShare, Error, ModelArgs, NamedAdapter, OutputFile, Setup};
+use trail_cli::{EngineArgs, EngineShare, Error, ModelArgs, NamedAdapter, Setup};
 use trail_runtime::engine::Engine;
 use trail_server::ModelSource;
 
+use super::decision_logs::DecisionLogs;
 use super::serve::ServeArgs;
 
 /// Highest weight of a model.
@@ -41,40 +39,7 @@ struct Plan {
     model: ModelArgs,
     engine: EngineArgs,
     share: EngineShare,
-    log: Option<LogFiles>,
-}
-
-/// Decision logs of one model.
-struct LogFiles {
-    path: PathBuf,
-    replaces: bool,
-    /// Engines so far, each with a log.
-    engines: AtomicU32,
-}
-
-impl LogFiles {
-    /// The file of the next engine: FILE, then FILE+2; of one of several models FILE-NAME.
-    fn next(&self, name: Option<&str>) -> Result<OutputFile, Error> {
-        let engine = self.engines.fetch_add(1, Ordering::Relaxed) + 1;
-        OutputFile::claim(log_path(&self.path, name, engine), self.replaces)
-    }
-}
-
-fn log_path(path: &Path, name: Option<&str>, engine: u32) -> PathBuf {
-    let mut file: OsString = path.file_stem().unwrap_or_default().to_owned();
-    if let Some(name) = name {
-        // Windows has no colon in names of files.
-        file.push(format!("-{}", name.replace(':', "%3A")));
-    }
-    if engine > 1 {
-        // No name of a model has a plus.
-        file.push(format!("+{engine}"));
-    }
-    if let Some(extension) = path.extension() {
-        file.push(".");
-        file.push(extension);
-    }
-    path.with_file_name(file)
+    log: Option<DecisionLogs>,
 }
 
 impl Plan {
@@ -122,6 +87,9 @@ impl ServeArgs {
         model: &ModelArgs,
         engine: &EngineArgs,
     ) -> Result<Vec<ModelSource>, Error> {
+        if self.served_model_name.iter().any(String::is_empty) {
+            return Err(Error::usage("--served-model-name: a name is empty: leave it out"));
+        }
         let each = model.each()?;
         let is_one = each.len() == 1;
         let names = each.iter().filter_map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -131,11 +99,7 @@ impl ServeArgs {
         }
         let mut plans: Vec<Plan> = Vec::new();
         for (name, model) in each {
-            let log = self.record.clone().map(|path| LogFiles {
-                path,
-                replaces: self.force,
-                engines: AtomicU32::new(0),
-            });
+            let log = self.record.clone().map(|path| DecisionLogs::new(path, self.force));
             let (name, engine) = (name.filter(|_| !is_one), engine.clone());
             plans.push(Plan { name, model, engine, share: EngineShare::default(), log });
         }
@@ -226,20 +190,6 @@ impl ServeArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn logs_are_named_by_model_and_engine() {
-        let path = Path::new("logs/decisions.jsonl");
-        for (name, engine, expected) in [
-            (None, 1, "logs/decisions.jsonl"),
-            (None, 2, "logs/decisions+2.jsonl"),
-            (Some("a"), 1, "logs/decisions-a.jsonl"),
-            (Some("llama:8b"), 3, "logs/decisions-llama%3A8b+3.jsonl"),
-        ] {
-            assert_eq!(log_path(path, name, engine), Path::new(expected));
-        }
-        assert_eq!(log_path(Path::new("log"), Some("a"), 1), Path::new("log-a"));
-    }
 
     #[test]
     fn weights_are_parsed() {

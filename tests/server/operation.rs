@@ -35,6 +35,7 @@ fn predictor_hint_takes_the_clients_estimate_as_first_prediction() {
         server.terminate();
         server.end();
         let text = std::fs::read_to_string(&log).expect("a log");
+        std::fs::remove_file(&log).expect("the test's own log");
         let events = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
         let events: Vec<serde_json::Value> = events.collect();
         let submitted = events.iter().filter_map(|event| event.get("submit"));
@@ -49,7 +50,6 @@ fn predictor_hint_takes_the_clients_estimate_as_first_prediction() {
     assert_eq!(constant, [50.0, 50.0]);
     let by_probe = predictions(&["--length-predictor", "prompt-probe", "--policy", "sjf"]);
     assert!(by_probe.iter().all(serde_json::Value::is_null), "{by_probe:?}");
-    let _ = std::fs::remove_file(&log);
 }
 
 #[test]
