@@ -26,6 +26,12 @@ pub struct AdviseArgs {
 /// Draws of a bootstrap.
 const DRAWS: usize = 1000;
 
+/// Least number of requests of a log from which advice is given.
+const MIN_REQUESTS: usize = 30;
+/// Largest relative difference of the recorded mean latency and that of its simulation with which
+/// advice is given.
+const MAX_OFF: f64 = 0.25;
+
 /// Largest p99 over FCFS's of a policy that is recommended without a remark.
 const MAX_P99: f64 = 1.15;
 
@@ -53,13 +59,22 @@ pub fn run(engine: &EngineArgs, args: &AdviseArgs, json: bool) -> Result<(), Err
     policies.retain(|policy| predicts || !ranks(policy));
     let mut rows: Vec<Row> = Vec::new();
     let mut fcfs: Option<SimulationRun> = None;
+    let mut again_s = None;
     for policy in policies {
         let run = simulate(&recording, policy, &interrupt)?;
-        rows.push(Row::of(policy, &run, fcfs.as_ref().unwrap_or(&run)));
+        let mut row = Row::of(policy, &run, fcfs.as_ref().unwrap_or(&run));
+        if policy == recorded {
+            again_s = Some(row.latency_mean_s);
+            row.has_recorded_options = rows.iter().any(|other| other.policy == row.policy);
+        }
+        rows.push(row);
         fcfs.get_or_insert(run);
     }
     let bound_s = lower_bound(&recording.simulation(), &jobs);
-    let advice = Advice { requests: jobs.len(), recorded, rows, bound_s, predicts };
+    let own = latencies(&recording.run());
+    let own_s = own.iter().sum::<f64>() / own.len() as f64;
+    let requests = jobs.len();
+    let advice = Advice { requests, recorded, own_s, again_s, rows, bound_s, predicts };
     let text = if json { advice.json().to_string() } else { advice.text() };
     Output::stdout().line(text.trim_end())
 }
@@ -68,6 +83,9 @@ pub fn run(engine: &EngineArgs, args: &AdviseArgs, json: bool) -> Result<(), Err
 #[derive(Serialize)]
 struct Row {
     policy: String,
+    /// True of the recorded policy if it has options, which its name does not show, beside the same
+    /// policy without.
+    has_recorded_options: bool,
     latency_mean_s: f64,
     latency_p99_s: f64,
     ttft_mean_s: f64,
@@ -85,6 +103,7 @@ impl Row {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         Row {
             policy: policy.to_string(),
+            has_recorded_options: false,
             latency_mean_s: mean(&own),
             latency_p99_s: p99(&own),
             ttft_mean_s: mean(&run.outcomes.iter().map(|of| of.ttft_s).collect::<Vec<_>>()),
@@ -92,6 +111,13 @@ impl Row {
             gain_90: interval(&first, &own),
             p99_over_fcfs: p99(&own) / p99(&first),
         }
+    }
+}
+
+impl Row {
+    /// Words behind the name for options that it does not show.
+    fn options(&self) -> &'static str {
+        if self.has_recorded_options { " with the recorded options" } else { "" }
     }
 }
 
@@ -128,6 +154,10 @@ fn interval(above: &[f64], below: &[f64]) -> [f64; 2] {
 struct Advice {
     requests: usize,
     recorded: PolicyKind,
+    /// Mean latency in the log, seconds.
+    own_s: f64,
+    /// Mean latency in its simulation under the recorded policy, if it was simulated.
+    again_s: Option<f64>,
     rows: Vec<Row>,
     /// Mean latency that no policy can come below, seconds.
     bound_s: f64,
@@ -140,6 +170,8 @@ impl Advice {
         json!({
             "requests": self.requests,
             "recorded_policy": self.recorded.to_string(),
+            "recorded_latency_mean_s": self.own_s,
+            "doubts": self.doubts(),
             "policies": self.rows,
             "latency_mean_bound_s": self.bound_s,
             "gain_bound": self.rows[0].latency_mean_s / self.bound_s,
@@ -155,7 +187,7 @@ impl Advice {
             .group("policy / FCFS", &["p99"]);
         for row in &self.rows {
             table.row([
-                row.policy.clone(),
+                format!("{}{}", row.policy, row.options()),
                 format!("{:.3}", row.latency_mean_s),
                 format!("{:.3}", row.latency_p99_s),
                 format!("{:.3}", row.ttft_mean_s),
@@ -179,7 +211,24 @@ impl Advice {
             text += "The log has no predictions: record under a policy that has a probe or a \
                      length predictor to see sjf and trail.\n";
         }
-        text + &self.recommendation()
+        text + &match self.doubts() {
+            Some(doubts) => format!("No advice: {doubts}.\n"),
+            None => self.recommendation(),
+        }
+    }
+
+    /// Why no advice is given, if that is so.
+    fn doubts(&self) -> Option<String> {
+        if self.requests < MIN_REQUESTS {
+            return Some(format!("{} requests are few, record more", self.requests));
+        }
+        let (own_s, recorded) = (self.own_s, self.recorded);
+        let again_s = self.again_s.filter(|again_s| (again_s / own_s - 1.0).abs() > MAX_OFF)?;
+        Some(format!(
+            "the log's own mean latency is {own_s:.3} s, and {again_s:.3} s in its simulation \
+             under {recorded}: its steps take more or less time than their work says (a machine \
+             that others use, or speculation), or its policy was changed. Record again"
+        ))
     }
 
     /// The policy of the best mean whose gain is beyond doubt and whose p99 is near FCFS's, and the
@@ -190,8 +239,9 @@ impl Advice {
             let row = rows.filter(gains).max_by(|a, b| a.gain.total_cmp(&b.gain))?;
             let (mean, p99) = (1.0 / row.gain, row.p99_over_fcfs);
             Some(format!(
-                "--policy {} ({mean:.2}x the mean latency of fcfs, p99 {p99:.2}x)",
-                row.policy
+                "--policy {}{} ({mean:.2}x the mean latency of fcfs, p99 {p99:.2}x)",
+                row.policy,
+                row.options()
             ))
         };
         let any = best(&mut self.rows.iter());

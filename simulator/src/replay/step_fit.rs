@@ -8,9 +8,10 @@ const TERMS: usize = 4;
 /// Sums of products of the terms, and of each with the target.
 type Gram = [[f64; TERMS + 1]; TERMS];
 
-/// The costs with the least sum of squared relative errors of `steps`, each work and nanoseconds;
-/// none is negative. Every subset of the terms beside the fixed cost is tried: steps that only
-/// decode say nothing about prefill. Without a solution the mean duration is the fixed cost.
+/// The costs with the least sum of squared relative errors of `steps`, each work and nanoseconds,
+/// scaled to the time of all together: relative errors alone favour the short ones of steps that
+/// vary. None is negative. Every subset of the terms beside the fixed cost is tried: steps that
+/// only decode say nothing about prefill. Without a solution the mean duration is the fixed cost.
 pub(super) fn fit(steps: &[(StepWork, f64)]) -> StepCost {
     let mut gram: Gram = [[0.0; TERMS + 1]; TERMS];
     for (work, ns) in steps {
@@ -34,8 +35,17 @@ pub(super) fn fit(steps: &[(StepWork, f64)]) -> StepCost {
             best = (error, costs);
         }
     }
-    let [fixed, decode_row, prefill_token, context_token] = best.1;
-    StepCost { fixed, decode_row, prefill_token, context_token, experts: None }
+    let cost = |[fixed, decode_row, prefill_token, context_token]: [f64; TERMS]| StepCost {
+        fixed,
+        decode_row,
+        prefill_token,
+        context_token,
+        experts: None,
+    };
+    let fitted: f64 = steps.iter().map(|(work, _)| cost(best.1).ns(work) as f64).sum();
+    let all: f64 = steps.iter().map(|(_, ns)| ns).sum();
+    let scale = if fitted > 0.0 { all / fitted } else { 1.0 };
+    cost(best.1.map(|of| of * scale))
 }
 
 /// The sum of squared relative errors, but for a constant.
@@ -103,6 +113,14 @@ mod tests {
             (got.context_token, cost.context_token),
         ];
         assert!(pairs.iter().all(|(got, want)| (got / want - 1.0).abs() < 1e-3), "{got:?}");
+    }
+
+    /// Of equal steps that take one or nine, as on a shared machine.
+    #[test]
+    fn costs_that_vary_have_their_mean() {
+        let steps: Vec<_> = (0..100).map(|i| (work(1, 0, 0), [1e3, 9e3][i % 2])).collect();
+        let all: f64 = steps.iter().map(|(work, _)| fit(&steps).ns(work) as f64).sum();
+        assert!((all / 500e3 - 1.0).abs() < 0.01, "{all}");
     }
 
     #[test]
