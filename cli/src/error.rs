@@ -7,10 +7,13 @@ use trail_runtime::engine::{BuildError, SubmitError};
 use trail_runtime::model::LoadError;
 use trail_runtime::text::{ChatError, EncodeError};
 
+use crate::signal::SignalKind;
+
 /// A failed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// 1: the command failed; 2: it was given bad arguments; 3: a server's engine broke down.
+    /// 1: the command failed; 2: it was given bad arguments; 3: a server's engine broke down; 130:
+    /// SIGINT ended it.
     code: u8,
     message: String,
 }
@@ -32,6 +35,11 @@ impl Error {
     /// The breakdown of a server's engine: exit code 3, which asks for a new start.
     pub fn breakdown(message: impl Into<String>) -> Self {
         Error { code: Error::BREAKDOWN, message: message.into() }
+    }
+
+    /// A run that SIGINT ended: exit code 130, as of a process that the signal ended.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Error { code: SignalKind::Interrupt.exit_code() as u8, message: message.into() }
     }
 
     /// A request that the engine refused: in the arguments if the request is invalid. `which` names

@@ -4,8 +4,8 @@
 // Each epilogue has: Column, what a lane needs for its features in every row; Input, what a row
 // needs from global memory, fetched for several rows before the first is used; and `row`, which
 // does the work. Lanes hold 4 neighbouring features, or 2 and their partners 8 further on. What is
-// multiplied and added is written as __fmaf_rn and __fmul_rn: ptxas chooses which of two products it
-// fuses with an addition, and might choose otherwise in another kernel (docs/one-answer.md).
+// multiplied and added is written as __fmaf_rn and __fmul_rn: ptxas chooses which of two products
+// it fuses with an addition, and might choose otherwise in another kernel (docs/one-answer.md).
 #pragma once
 #include "common/ptx.cuh"
 #include "common/split_k.cuh"

@@ -262,8 +262,9 @@ struct Kernel {
             const split_k::Place at = {place.feature, place.token + pass * PASS};
             const int rows = min(PASS, g.rows - at.token);
             const split_k::Pass piece = {part.tile, part.piece, pass, TOKENS / PASS};
-            if (!split_k::piece_per_block(g) || split_k::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
-                                            workspace(), g.pieces, piece, sums, rows, arrived))
+            if (!split_k::piece_per_block(g) ||
+                split_k::add_up<CONSUMERS, PASS, FLIGHT, ConsumerBarrier>(
+                    workspace(), g.pieces, piece, sums, rows, arrived))
                 epilogue::finish<Epilogue, CONSUMERS, 4>(p, sums, scales + pass * PASS, at, rows);
             ConsumerBarrier::wait();
         }

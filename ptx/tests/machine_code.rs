@@ -116,14 +116,14 @@ fn kernels_pass_the_gates_on_their_machine_code() {
 }
 
 /// Registers that warpgroups take and give (`setmaxnreg`) are no more than those of the launch: of
-/// three warpgroups two take, and would wait for ever.
+/// three warpgroups two take, and would wait without bound.
 #[test]
 fn register_hand_overs_fit() {
     let mut found = 0;
     for module in trail_ptx::MODULES.iter().filter(|of| of.name.starts_with("hopper/")) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/out/sm_90a");
         let text = std::fs::read_to_string(format!("{folder}/{}.ptx", module.name)).expect("PTX");
-        let most = |manner: &str| -> u32 {
+        let largest = |manner: &str| -> u32 {
             let instruction = format!("setmaxnreg.{manner}.sync.aligned.u32");
             let counts = text.split(&instruction).skip(1).map(|rest| {
                 let count = rest.split(';').next().expect("a count");
@@ -131,7 +131,7 @@ fn register_hand_overs_fit() {
             });
             counts.max().unwrap_or_else(|| panic!("{}: {instruction}", module.name))
         };
-        let sum = most("dec") + 2 * most("inc");
+        let sum = largest("dec") + 2 * largest("inc");
         for resources in module.entries.iter().flat_map(|entry| entry.resources) {
             assert!(sum <= 3 * resources.registers, "{}: {sum} registers", module.name);
             found += 1;

@@ -16,7 +16,7 @@ use crate::delta::Delta;
 use crate::echo::Echo;
 use crate::error::ApiError;
 use crate::lifecycle::{Phase, PhaseWatch};
-use crate::live::{LiveAnswer, Owner};
+use crate::live::{LiveAnswer, Owner, Progress};
 use crate::logprobs::{Scored, Scorer};
 use crate::model_entry::ModelUse;
 use crate::prompt_scores::{PromptReport, PromptScores};
@@ -270,7 +270,10 @@ impl Choice {
             ..Delta::default()
         };
         let mut delta = std::mem::replace(&mut self.pending, rest);
-        delta.progress = self.progress.then(|| self.live.progress(self.tokens));
+        delta.progress = self.progress.then(|| match delta.finish {
+            Some(_) => Progress::ENDED,
+            None => self.live.progress(self.tokens),
+        });
         let (sent, ended) = (self.sent_chars, delta.finish == Some(FinishReason::Length.name()));
         if let Some(scored) = &mut delta.scored {
             let is_sent = |token: &Scored| ended || token.is_end || token.offset < sent;

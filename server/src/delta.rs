@@ -85,7 +85,7 @@ impl Delta {
             return vec![self];
         }
         let calls = std::mem::take(&mut self.calls);
-        let (finish, stop) = (self.finish.take(), self.stop.take());
+        let (finish, stop, progress) = (self.finish.take(), self.stop.take(), self.progress.take());
         let index = self.index;
         let mut pieces = Vec::new();
         if !self.text.is_empty() || !self.reasoning.is_empty() {
@@ -98,7 +98,7 @@ impl Delta {
             pieces.push(Delta { calls: vec![call], ..first });
         }
         if let Some(last) = pieces.last_mut() {
-            (last.finish, last.stop) = (finish, stop);
+            (last.finish, last.stop, last.progress) = (finish, stop, progress);
         }
         pieces
     }

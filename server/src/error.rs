@@ -18,6 +18,10 @@ use crate::rate_limit::Exceeded;
 /// Seconds after which a client may try again, if the server is full or closing.
 pub(crate) const RETRY_SECONDS: u64 = 1;
 
+/// Paths that clients ask for whose base URL lacks /v1.
+const WITHOUT_V1: [&str; 6] =
+    ["chat/completions", "completions", "embeddings", "messages", "models", "responses"];
+
 /// A rejected or failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -186,7 +190,10 @@ impl ApiError {
 
     /// 404: unknown path.
     pub(crate) fn no_such_path(path: &str) -> Self {
-        let message = format!("there is nothing at {path}: GET / lists the endpoints");
+        let message = match path.strip_prefix('/').filter(|rest| WITHOUT_V1.contains(rest)) {
+            Some(rest) => format!("there is nothing at {path}: did you mean /v1/{rest}?"),
+            None => format!("there is nothing at {path}: GET / lists the endpoints"),
+        };
         ApiError { status: StatusCode::NOT_FOUND, ..ApiError::invalid(message) }
     }
 

@@ -142,6 +142,12 @@ pub use tool_calls::ToolFormat;
 /// Host to listen on, a name or an address, and port.
 pub type Host<'a> = (&'a str, u16);
 
+/// Fails if nothing can listen there, with the error of [`run`]: to be asked before a model is
+/// loaded.
+pub fn check_host(host: Host<'_>) -> Result<(), Error> {
+    listener::check(host)
+}
+
 /// Serves `models` at `host`, or on a Unix socket, until a signal, then finishes the running
 /// requests. `listening` is called with the bound address, as a URL, once connections are accepted.
 pub fn run(

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,6 +70,14 @@ pub(crate) async fn open(
     let is_loopback = address.ip().to_canonical().is_loopback();
     let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
     Ok((Listener::Tcp(listener), reach))
+}
+
+/// Fails as [`open`] would: to be asked before what takes long.
+pub(crate) fn check((host, port): Host<'_>) -> Result<(), Error> {
+    let unusable = |error| Error::failed(format!("cannot listen on {host}:{port}: {error}"));
+    let mut addresses: Vec<_> = (host, port).to_socket_addrs().map_err(unusable)?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    std::net::TcpListener::bind(&addresses[..]).map(drop).map_err(unusable)
 }
 
 impl Listener {

@@ -113,8 +113,13 @@ fn of_environment(
         };
         let text = value.to_str();
         let text = text.ok_or_else(|| Error::usage(format!("{variable} is no UTF-8")))?;
-        if !text.is_empty() {
-            settings.push(setting(variable, option, text)?);
+        match text.is_empty() {
+            false => settings.push(setting(variable, option, text)?),
+            // As where a secret is missing.
+            true if variable == "TRAIL_API_KEY" => {
+                notice(format_args!("warning: {variable} is empty: it is not used"));
+            }
+            true => {}
         }
     }
     Ok(settings)

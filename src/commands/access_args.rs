@@ -43,6 +43,11 @@ pub struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// Returns true if the server listens on a Unix socket.
+    pub fn has_socket(&self) -> bool {
+        self.uds.is_some()
+    }
+
     /// Returns these options, with `others` in place of those that are not set.
     pub fn or(self, others: AccessArgs) -> AccessArgs {
         AccessArgs {

@@ -93,7 +93,7 @@ pub(super) fn simulate(
     });
     let run = run.map_err(|error| Error::failed(format!("cannot simulate {policy}: {error}")))?;
     match run.interrupted {
-        true => Err(Error::failed(format!("interrupted in the simulation of {policy}"))),
+        true => Err(Error::interrupted(format!("interrupted in the simulation of {policy}"))),
         false => Ok(run),
     }
 }

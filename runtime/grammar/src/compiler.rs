@@ -204,13 +204,11 @@ fn in_words(message: &str) -> String {
 const INVALID_REGEX: &str = "invalid regex: ";
 
 /// The line of an error that says why: of a regular expression's, which shows the place below the
-/// text, the last.
+/// text, the one behind that.
 fn reason(message: &str) -> String {
-    let last = message.lines().last().unwrap_or_default().trim();
-    match last.strip_prefix("error: ") {
-        Some(why) if message.contains("regex parse error") => {
-            format!("{INVALID_REGEX}{}", first_line(why))
-        }
+    let mut errors = message.lines().filter_map(|line| line.trim().strip_prefix("error: "));
+    match errors.next_back() {
+        Some(why) if message.contains("regex parse error") => format!("{INVALID_REGEX}{why}"),
         _ => first_line(message),
     }
 }

@@ -44,12 +44,16 @@ pub fn run(
         }
     }
     runner.finish();
-    let bounds = match runner.is_interrupted() {
-        false => bounds(&mut runner, &scenarios, &seeds)?,
-        true => Vec::new(),
-    };
+    let cut = runner.is_interrupted();
+    let bounds = if cut { Vec::new() } else { bounds(&mut runner, &scenarios, &seeds)? };
+    let unfinished = figures.last().filter(|figures| figures.interrupted);
+    let cut = cut.then(|| match unfinished {
+        Some(of) => format!("interrupted: {} at {} is not complete", of.policy, of.load),
+        None => "interrupted: the lower bounds are not computed".into(),
+    });
     let report = SimulationReport { figures, bounds, capacities: runner.into_capacities() };
-    Output::stdout().line(&if json { report.json().to_string() } else { report.text() })
+    Output::stdout().line(&if json { report.json().to_string() } else { report.text() })?;
+    cut.map_or(Ok(()), |message| Err(Error::interrupted(message)))
 }
 
 /// A mean latency below which no policy comes, for each load and seed; of one worker.

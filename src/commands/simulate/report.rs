@@ -55,9 +55,6 @@ impl SimulationReport {
                 "capacity of {key}: {tokens_per_s:.0} tokens/s = {requests_per_s:.2} requests/s\n"
             );
         }
-        if let Some(cut) = self.figures.iter().find(|figures| figures.interrupted) {
-            text += &format!("interrupted: {} at {} is not complete\n", cut.policy, cut.load);
-        }
         format!(
             "{text}\n{}\nwait: the larger of TTFT and the longest gap between two tokens; smooth: \
              a reader of 6 tokens/s never waits; recomp.: tokens recomputed after evictions; cached: prompt \

@@ -29,7 +29,7 @@ fn cuda_graphs_have_room_beside_the_largest_pool() {
     let model = Arc::new(models::grouped());
     // Requests that could use all of it.
     let options = CudaOptions { kv_blocks: None, max_context: 1 << 16, ..options() };
-    emulator.memory(640 << 20);
+    emulator.memory(656 << 20);
     let (_, warnings, replayed) = run(&model, &options);
     assert_eq!(warnings, [""; 0]);
     assert!(replayed > 0);

@@ -202,7 +202,7 @@ fn interrupted(
         false => report::text(experiment, &measured, &[]),
     };
     Output::stdout().line(&text)?;
-    Err(Error::failed("interrupted: the experiment is not complete"))
+    Err(Error::interrupted("interrupted: the experiment is not complete"))
 }
 
 #[cfg(test)]
