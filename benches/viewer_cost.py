@@ -1,4 +1,4 @@
-"""What a viewer of `/v1/trail/live` costs a server, in CPU time of the server's own threads.
+"""CPU time that a viewer of `/v1/trail/live` costs a server, by the server's threads.
 
     cargo build --release
     python3 viewer_cost.py --program target/release/trail-rt --requests 500 --rounds 3

@@ -22,8 +22,11 @@ use crate::live_requests::may_see;
 use crate::model_entry::ModelEntry;
 use crate::state::{ServerState, Shared};
 
-/// Time between two frames.
+/// Least time between two frames, in the mean.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// Time between two looks for a frame that is due.
+const POLL: Duration = Duration::from_millis(10);
 
 /// Time after which a viewer hears that nothing has changed.
 const IDLE_PERIOD: Duration = Duration::from_secs(2);
@@ -180,13 +183,13 @@ impl Viewer {
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Viewer)> {
         let mut cut = self.state.lifecycle.watch();
         let mut waited = Duration::ZERO;
-        loop {
-            if self.sent.is_some() {
-                tokio::select! {
-                    _ = self.ticks.tick() => waited += PERIOD,
-                    () = cut.reached(Phase::Draining) => return None,
-                }
+        if self.sent.is_some() {
+            tokio::select! {
+                _ = self.ticks.tick() => {}
+                () = cut.reached(Phase::Draining) => return None,
             }
+        }
+        loop {
             let what_if = self.model.what_if().and_then(|of| of.ask());
             if let Some((number, text)) = what_if.filter(|of| Some(of.0) != self.compared)
                 && self.sent.is_some()
@@ -213,6 +216,12 @@ impl Viewer {
             if let Some(event) = event {
                 return Some((Ok(event), self));
             }
+            // A frame comes when a step ends, somewhat before or after a tick.
+            let pause = if waited < PERIOD { POLL } else { PERIOD };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => waited += pause,
+                () = cut.reached(Phase::Draining) => return None,
+            }
         }
     }
 }
@@ -229,7 +238,7 @@ pub(crate) async fn stream(
     };
     let name = model.name().to_owned();
     let mut ticks = tokio::time::interval(PERIOD);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (sent, compared) = (None, None);
     let viewer = Viewer { state: state.clone(), access, model, name, sent, compared, ticks };
     let events = stream::unfold(viewer, Viewer::next);

@@ -6,7 +6,7 @@ use crate::common::{Server, trail_rt};
 
 #[test]
 fn load_over_http_is_measured_and_policies_are_compared() {
-    let server = Server::start(&["--max-running", "2", "--policy", "ltr", "--tail-bound", "3"]);
+    let server = Server::start(&["--max-running", "2", "--policy", "sjf", "--tail-bound", "3"]);
     let url = format!("http://{}", server.address);
     let load = ["--requests", "12", "--max-tokens", "12", "--rate", "100", "--rounds", "2"];
     let more = ["--compare", "fcfs,trail", "--slo", "e2e=100", "--json"];
@@ -28,7 +28,7 @@ fn load_over_http_is_measured_and_policies_are_compared() {
     let [middle, low, high] = [0, 1, 2].map(|at| rounds["latency_p99_s"][at].as_f64());
     assert!(low <= middle && middle <= high && low > Some(0.0), "{rounds}");
     let shown = server.get("/v1/trail/policy").1;
-    assert!(shown.contains("\"policy\":\"ltr, tail bound 3\""), "as at the start: {shown}");
+    assert!(shown.contains("\"policy\":\"sjf, tail bound 3\""), "as at the start: {shown}");
     let picture = std::env::temp_dir().join(format!("trail-http-{}.svg", std::process::id()));
     let _ = std::fs::remove_file(&picture);
     let plot = picture.to_str().expect("UTF-8");

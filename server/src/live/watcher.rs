@@ -135,7 +135,7 @@ impl Watcher {
                 Ok(event) => self.hear(event),
                 Err(RecvTimeoutError::Timeout) if !self.known.is_empty() => {
                     // A look waits for the end of a step, which is not added to the period.
-                    next = Instant::now() + PERIOD;
+                    next = (next + PERIOD).max(Instant::now());
                     self.look();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
