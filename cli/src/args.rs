@@ -384,6 +384,11 @@ impl EngineArgs {
         self.cpu
     }
 
+    /// Says which of the given options `policy` does not have.
+    pub(crate) fn warn_of_idle_options(&self, policy: PolicyKind) {
+        self.ranking.warn_of_idle_options(policy, self.c.is_some());
+    }
+
     /// `policy` with the share `--c`, if it names none, and the options of the rank.
     pub fn with_options(&self, policy: PolicyKind) -> PolicyKind {
         self.ranking.apply(self.c.map_or(policy, |c| policy.with_c(c)))

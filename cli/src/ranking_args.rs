@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail};
 
 use crate::count::count_u32;
+use crate::notice::notice;
 
 /// Options of the rank under `trail`, `trail-auto` and `gittins`; `sjf` and `po` have the bound,
 /// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`].
@@ -56,6 +57,26 @@ enum Initial {
 }
 
 impl RankingArgs {
+    /// Says which of the given options, and of `--c` if it `has_c`, `policy` does not have.
+    pub(crate) fn warn_of_idle_options(&self, mut policy: PolicyKind, has_c: bool) {
+        let (is_ranked, is_trail) = (policy.ranking_mut().is_some(), policy.trail_mut().is_some());
+        let options = [
+            ("--paper", self.paper, is_ranked),
+            ("--min-run-tokens", self.min_run_tokens.is_some(), is_trail),
+            ("--tail-bound", self.tail_bound.is_some(), is_ranked),
+            ("--express", self.express.is_some(), is_ranked),
+            ("--prefill-weight", self.prefill_weight.is_some(), is_ranked),
+            ("--initial-length", self.initial_length.is_some(), is_trail),
+            ("--c", has_c, is_trail || matches!(policy, PolicyKind::TrailBert(_))),
+        ];
+        let idle = options.iter().filter(|(_, is_given, has_it)| *is_given && !has_it);
+        let idle: Vec<&str> = idle.map(|(name, ..)| *name).collect();
+        if !idle.is_empty() {
+            let (name, options) = (policy.name(), idle.join(", "));
+            notice(format_args!("warning: policy {name} has no {options}: not used"));
+        }
+    }
+
     /// `policy` with these options, if it is one that has them.
     pub(crate) fn apply(&self, mut policy: PolicyKind) -> PolicyKind {
         if self.paper {

@@ -197,6 +197,7 @@ impl Setup {
                 policy.name()
             ));
         }
+        args.warn_of_idle_options(policy);
         Ok(args.with_options(policy))
     }
 

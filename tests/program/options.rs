@@ -29,6 +29,24 @@ fn options_that_a_command_does_not_read_are_refused() {
     }
 }
 
+#[test]
+fn options_that_the_policy_does_not_have_are_named() {
+    let generate = ["generate", "--prompt", "a", "--max-tokens", "1"];
+    for (options, says) in [
+        (
+            &["--policy", "fcfs", "--tail-bound", "2", "--c", "0.5"][..],
+            "fcfs has no --tail-bound, --c",
+        ),
+        (&["--policy", "sjf", "--min-run-tokens", "2"], "sjf has no --min-run-tokens"),
+        (&["--tail-bound", "2", "--c", "0.5", "--initial-length", "mean"], ""),
+    ] {
+        let output = trail_rt(&[&generate[..], options].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.contains(says), "{options:?}: {errors}");
+        assert_eq!(errors.contains(" has no "), !says.is_empty(), "{options:?}: {errors}");
+    }
+}
+
 /// The help of `command`, and the options that it shows.
 fn help(command: &str, all: bool) -> (String, usize) {
     let last = if all { "--help-all" } else { "--help" };
