@@ -231,7 +231,7 @@ async function moves() {
   const seconds = after.Timestamp - before.Timestamp;
   const rate = found.frames / seconds;
   const busy = Math.round((100 * (after.TaskDuration - before.TaskDuration)) / seconds);
-  expect(rate > 1 && rate < 12, `${rate.toFixed(1)} frames a second`);
+  expect(rate > 5 && rate < 12, `${rate.toFixed(1)} frames a second`);
   expect(found.different > 0.5 * found.frames, `${found.different} of ${found.frames} differ`);
   expect(found.redrawn, 'the bars were not drawn again');
   expect(found.rows === 20, `the table has ${found.rows} rows`);
