@@ -271,6 +271,37 @@ fn browsers_get_a_page_that_loads_nothing_else_and_others_a_list() {
     assert_eq!(list.matches("/v1/trail/policy").count(), 1, "{list}");
 }
 
+/// What a request's owner reads of a preemption is what the decision log has.
+#[test]
+fn decisions_of_a_request_are_those_of_the_log() {
+    let path = std::env::temp_dir().join(format!("trail-decisions-{}.jsonl", std::process::id()));
+    let log = path.to_str().expect("UTF-8");
+    let options = ["--max-running", "1", "--policy", "rr:8", "--record", log];
+    let mut server = Server::start(&options);
+    let streams = begin(&server, "of-", "", 3);
+    let is_preempted = |of: &&Value| of["choices"][0]["preemptions"].as_u64() > Some(1);
+    let waits = |of: &&Value| of["choices"][0]["state"] != "running";
+    let live = requests(&server, "", |data| data.iter().filter(is_preempted).any(|of| waits(&of)));
+    let shown = live.iter().filter(is_preempted).find(waits).expect("one that waits");
+    let choice = &shown["choices"][0];
+    let reason = choice["reason"].as_str().expect("it waits");
+    assert!(reason.starts_with("preempted at step "), "{reason}");
+    drop(streams);
+    server.terminate();
+    server.end();
+    let decisions = choice["decisions"].as_array().expect("a list");
+    let last = decisions.last().expect("it was preempted")["step"].as_u64();
+    let text = std::fs::read_to_string(&path).expect("a log");
+    let events = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let logged: Vec<Value> = events.map(|mut event: Value| event["decision"].take()).collect();
+    let is_of = |of: &&Value| of["request"] == decisions[0]["request"];
+    let logged: Vec<&Value> =
+        logged.iter().filter(is_of).filter(|of| of["step"].as_u64() <= last).collect();
+    let kept = logged.len().saturating_sub(64);
+    assert_eq!(logged[kept..], decisions.iter().collect::<Vec<_>>());
+    let _ = std::fs::remove_file(path);
+}
+
 /// The policy changes under load: no answer does, the log replays, and users may not do it.
 #[test]
 fn an_admin_changes_the_policy_while_requests_run() {
