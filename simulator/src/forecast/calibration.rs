@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 /// Share of times below an interval, and above it.
 const OUTSIDE: f64 = 0.1;
 
-/// The share at which each side is held: less, as a correction follows what has come.
-const HELD: f64 = 0.08;
-
 /// Times that came on which a correction stands: the last ones.
 const REMEMBERED: usize = 128;
 
@@ -143,8 +140,14 @@ impl Calibration {
         self.came.push_back((raw, seconds));
     }
 
-    /// The correction. `open`: estimates whose times have not come, with what is known of those.
-    pub(super) fn correction(&self, open: &[(Interval, Known)], scale: Scale) -> Correction {
+    /// The correction after which a share `outside` would have come before the interval, and as
+    /// many behind it. `open`: estimates whose times have not come, with what is known of those.
+    pub(super) fn correction(
+        &self,
+        open: &[(Interval, Known)],
+        outside: f64,
+        scale: Scale,
+    ) -> Correction {
         let prior = PRIOR.saturating_sub(self.came.len() / PRIOR_FOR);
         let mut errors = Vec::with_capacity(prior + self.came.len() + open.len());
         let mut end = |of: fn(Interval) -> f64, share: f64| {
@@ -159,9 +162,9 @@ impl Calibration {
             censored_quantile(&mut errors, share)
         };
         Correction([
-            end(|raw| raw.low, HELD),
+            end(|raw| raw.low, outside),
             end(|raw| raw.median, 0.5),
-            end(|raw| raw.high, 1.0 - HELD),
+            end(|raw| raw.high, 1.0 - outside),
         ])
     }
 }
@@ -228,7 +231,7 @@ mod tests {
         for at in 0..6000 {
             let seconds = (0.5 * rng.normal()).exp();
             if at >= 1000 {
-                let corrected = calibration.correction(&[], scale).correct(raw, scale);
+                let corrected = calibration.correction(&[], 0.08, scale).correct(raw, scale);
                 counts[0] += usize::from(corrected.contains(seconds));
                 counts[1] += usize::from(seconds < corrected.median);
                 counts[2] += usize::from(seconds > corrected.high);

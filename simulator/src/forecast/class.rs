@@ -63,6 +63,15 @@ impl Stage {
 pub(super) struct Class(usize);
 
 impl Class {
+    /// Share of the class numbered `at` that is to come before an interval, and behind it: less
+    /// than a tenth, as a correction follows what has come. It lags most for those that have begun
+    /// and whose place others may take.
+    pub(super) fn outside(at: usize) -> f64 {
+        let (stage, part) = (at / (SIZES.len() + 1), at % (SIZES.len() + 1));
+        let is_young = AGES.get(part).is_some_and(|&bound| bound <= 64);
+        if stage == 5 && is_young { 0.02 } else { 0.08 }
+    }
+
     /// True for estimates made on arrival.
     pub(super) fn is_of_arrivals(self) -> bool {
         self.0 < 2 * (SIZES.len() + 1)

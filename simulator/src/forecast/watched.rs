@@ -123,8 +123,8 @@ impl Watched {
             }
         }
         for ((of, classes), open) in self.corrections.of.iter_mut().zip(&self.classes).zip(&open) {
-            for ((of, class), open) in of.iter_mut().zip(classes).zip(open) {
-                *of = class.correction(open, scale);
+            for (at, ((of, class), open)) in of.iter_mut().zip(classes).zip(open).enumerate() {
+                *of = class.correction(open, Class::outside(at), scale);
             }
         }
     }
