@@ -271,7 +271,7 @@ fn browsers_get_a_page_that_loads_nothing_else_and_others_a_list() {
     assert_eq!(list.matches("/v1/trail/policy").count(), 1, "{list}");
 }
 
-/// What a request's owner reads of a preemption is what the decision log has.
+/// The decisions that the owner of a preempted request reads are those of the decision log.
 #[test]
 fn decisions_of_a_request_are_those_of_the_log() {
     let path = std::env::temp_dir().join(format!("trail-decisions-{}.jsonl", std::process::id()));
