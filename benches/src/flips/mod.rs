@@ -1,8 +1,9 @@
 //! `bench flips`: whether an answer depends on anything but its request.
 //!
 //! The same requests are answered under settings that must not matter: threads, other requests,
-//! chunks of prefill, memory pressure, policy, prefix cache, speculation, order of arrival. Every
-//! three levels of three settings occur together in some run (a covering array of strength 3).
+//! chunks of prefill, memory pressure, policy, prefix cache, speculation, order of arrival, a move
+//! from another engine half-way. Every three levels of three settings occur together in some run (a
+//! covering array of strength 3).
 //! Tokens and the bits of their log-probabilities are compared with those of each request alone.
 
 mod requests;
@@ -41,7 +42,7 @@ pub struct FlipsArgs {
 type Setting = (&'static str, &'static [&'static str]);
 
 /// The settings; [`Run::engine`] makes options of their levels.
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 9] = [
     ("threads", &["1", "2"]),
     ("max-running", &["1", "4", "16"]),
     ("token-budget", &["32", "512"]),
@@ -50,6 +51,7 @@ const SETTINGS: [Setting; 8] = [
     ("prefix-cache", &["on", "off"]),
     ("speculate", &["off", "ngram", "auto"]),
     ("order", &["as given", "reversed"]),
+    ("moved", &["no", "half-way"]),
 ];
 
 pub const COLUMNS: &[Group] = &[
@@ -64,6 +66,7 @@ pub const COLUMNS: &[Group] = &[
             Column("prefix cache", "/prefix-cache", 0),
             Column("speculate", "/speculate", 0),
             Column("order", "/order", 0),
+            Column("moved", "/moved", 0),
         ],
     ),
     Group(
@@ -83,6 +86,14 @@ pub const COLUMNS: &[Group] = &[
 struct Answer {
     tokens: Vec<u32>,
     logprobs: Vec<u32>,
+}
+
+impl Answer {
+    /// Its first `count` tokens.
+    fn first(&self, count: usize) -> Answer {
+        let (tokens, logprobs) = (&self.tokens[..count], &self.logprobs[..count]);
+        Answer { tokens: tokens.to_vec(), logprobs: logprobs.to_vec() }
+    }
 }
 
 /// Answers of a run that differ from those of the requests alone, and the evidence that the run's
@@ -121,11 +132,11 @@ pub fn run(
     let requests = requests::requests(args, &setup)?;
     let longest = requests.iter().map(|r| r.prompt.len() as u32 + r.max_tokens).max().unwrap_or(1);
     let alone = Run { setup: &setup, base: engine, longest, row: [0; SETTINGS.len()] };
-    let (expected, _) = alone.answers(&requests, true)?;
+    let expected = alone.answers_alone(&requests)?;
     let (mut rows, mut total) = (Vec::new(), Found::default());
     for row in covering::array(&SETTINGS.map(|(_, levels)| levels.len()), args.seed) {
         let run = Run { row, ..alone };
-        let (answers, stats) = run.answers(&requests, false)?;
+        let (answers, stats) = run.answers(&requests, &expected)?;
         let found = compare(&answers, &expected, &stats);
         let mut object = json!(found);
         for (name, level) in run.levels() {
@@ -189,33 +200,40 @@ impl Run<'_> {
         SETTINGS.into_iter().zip(self.row).map(|((name, levels), level)| (name, levels[level]))
     }
 
-    /// Answers `requests`, each after the one before if `alone`, else all at once.
-    fn answers(&self, requests: &[Request], alone: bool) -> Result<(Vec<Answer>, Stats), Error> {
-        let engine = self.engine(requests.len(), alone)?;
-        let submit = |request: &Request| {
-            let handle = engine.submit(request.clone());
-            handle.map_err(|error| Error::refused("a request: ", &error))
-        };
-        let mut answers = Vec::new();
-        if alone {
-            for request in requests {
-                answers.push(collect(&submit(request)?)?);
-            }
-            return Ok((answers, engine.stats()));
-        }
-        let reversed = self.levels().any(|level| level == ("order", "reversed"));
+    /// Answers each request after the one before.
+    fn answers_alone(&self, requests: &[Request]) -> Result<Vec<Answer>, Error> {
+        let engine = self.engine(requests.len(), true)?;
+        let answer = |request| collect(&submit(&engine, request)?, Answer::default());
+        requests.iter().cloned().map(answer).collect()
+    }
+
+    /// Answers `requests` all at once. Of those that moved here, another engine has generated the
+    /// first half of the `expected` answer.
+    fn answers(
+        &self,
+        requests: &[Request],
+        expected: &[Answer],
+    ) -> Result<(Vec<Answer>, Stats), Error> {
+        let engine = self.engine(requests.len(), false)?;
+        let has = |level| self.levels().any(|of| of == level);
+        let (reversed, moved) = (has(("order", "reversed")), has(("moved", "half-way")));
+        let count = |of: &Answer| if moved { of.tokens.len() / 2 } else { 0 };
+        let begun: Vec<Answer> = expected.iter().map(|of| of.first(count(of))).collect();
         let mut order: Vec<usize> = (0..requests.len()).collect();
         if reversed {
             order.reverse();
         }
         let mut handles: Vec<Option<RequestHandle>> = requests.iter().map(|_| None).collect();
         for at in order {
-            handles[at] = Some(submit(&requests[at])?);
+            let mut request = requests[at].clone();
+            request.prompt.extend(&begun[at].tokens);
+            request.generated = begun[at].tokens.len() as u32;
+            handles[at] = Some(submit(&engine, request)?);
         }
-        for handle in handles.into_iter().flatten() {
-            answers.push(collect(&handle)?);
-        }
-        Ok((answers, engine.stats()))
+        let handles = handles.into_iter().flatten().zip(begun);
+        let answers =
+            handles.map(|(handle, begun)| collect(&handle, begun)).collect::<Result<_, _>>();
+        Ok((answers?, engine.stats()))
     }
 
     /// The engine of the levels; the plainest one if `alone`.
@@ -229,7 +247,7 @@ impl Run<'_> {
                 // One thread launches the kernels of a GPU.
                 ("threads", ..) if device != ComputeDevice::Cpu => {}
                 ("policy", level, false) => policy = level.parse().map_err(Error::usage)?,
-                ("prefix-cache", "on", false) | ("order", _, _) | ("policy", _, true) => {}
+                ("prefix-cache", "on", false) | ("order" | "moved", ..) | ("policy", _, true) => {}
                 ("prefix-cache", _, _) => options.push("--no-prefix-cache".into()),
                 ("speculate", _, true) => options.push("--speculate=off".into()),
                 ("max-running", _, true) => options.push("--max-running=1".into()),
@@ -245,8 +263,12 @@ impl Run<'_> {
     }
 }
 
-fn collect(handle: &RequestHandle) -> Result<Answer, Error> {
-    let mut answer = Answer::default();
+fn submit(engine: &Engine, request: Request) -> Result<RequestHandle, Error> {
+    engine.submit(request).map_err(|error| Error::refused("a request: ", &error))
+}
+
+/// The whole answer, of which `answer` has begun.
+fn collect(handle: &RequestHandle, mut answer: Answer) -> Result<Answer, Error> {
     while let Some(event) = handle.recv() {
         match event {
             Event::Token { id, logprob } => {
