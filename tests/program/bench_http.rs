@@ -21,6 +21,7 @@ fn load_over_http_is_measured_and_policies_are_compared() {
         assert_eq!((&run["failed"], &run["good_share"]), (&0.into(), &1.0.into()), "{run}");
         let [ttft, latency] = ["ttft_s", "latency_s"].map(|name| run[name]["mean"].as_f64());
         assert!(Some(0.0) < ttft && ttft < latency, "{run}");
+        assert!(run["smooth_share"].as_f64().is_some_and(|of| (0.0..=1.0).contains(&of)), "{run}");
     }
     assert_eq!(report["ratios"][0]["over"], "fcfs");
     let rounds = &report["rounds"][1];

@@ -47,6 +47,7 @@ fn a_burst_under_every_policy_is_verified_and_memory_binds() {
         assert!(latency("p50") <= latency("p95") && latency("p95") <= latency("p99"));
         assert!(number(run, "/ttft_s/mean") < latency("mean"));
         assert!(number(run, "/tpot_s/mean") > 0.0);
+        assert!((0.0..=1.0).contains(&number(run, "/smooth_share")));
         assert!((1.0..=40.0).contains(&number(run, "/peak/kv_blocks")));
         assert_eq!(number(run, "/swaps_out"), 0.0, "the CPU recomputes");
     }

@@ -78,6 +78,8 @@ fn loads_and_seeds_share_a_recording() {
     let latency = |cell: usize| &cells[cell]["policies"]["fcfs"]["latency_s"];
     assert_eq!(latency(2), latency(3));
     assert_ne!(latency(0), latency(1), "seeds draw other arrival times");
+    let smooth = |cell: usize| cells[cell]["policies"]["fcfs"]["smooth_share"].as_f64();
+    assert!((0..4).all(|cell| smooth(cell) == Some(1.0)), "none is preempted: {report}");
 }
 
 #[test]

@@ -131,6 +131,22 @@ fn traces_of_others_are_read_and_take_predictions() {
     assert_refused(&simulate(&["--arrivals", "recorded"]), 2, says);
 }
 
+/// A reader of 6 tokens a second waits behind preemptions, and for nothing else.
+#[test]
+fn answers_without_a_stall_are_counted() {
+    let options = ["--lengths", "sharegpt", "--step-model", "l4:8b", "--max-running", "8"];
+    let load = ["--load", "1.5", "--requests", "200", "--policies", "fcfs,trail"];
+    let report = json(&[&options[..], &load].concat());
+    let figure = |at: usize, field: &str| report["runs"][at].pointer(field).and_then(Value::as_f64);
+    assert_eq!(
+        [0, 1].map(|at| figure(at, "/smooth_share") < Some(0.95)),
+        [false, true],
+        "{report}"
+    );
+    let held = [0, 1].map(|at| figure(at, "/hold_back_s/p99") > Some(10.0));
+    assert_eq!(held, [false, true], "{report}");
+}
+
 #[test]
 fn a_report_has_one_run_for_each_load_policy_and_seed() {
     let options = ["--policies", "fcfs,trail", "--load", "1.1,burst", "--seeds", "1,2"];

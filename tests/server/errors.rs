@@ -203,9 +203,12 @@ fn a_full_engine_says_try_again() {
     let long = json!({ "prompt": "a", "max_tokens": 900, "ignore_eos": true, "stream": true });
     let first = server.begin(COMPLETIONS, &long);
     server.wait_for("trail_requests_running", 1.0);
-    let (status, error) =
-        refused(&server, "POST", COMPLETIONS, &json!({ "prompt": "a" }).to_string());
-    assert_eq!((status, &error["code"]), (429, &json!("rate_limit_exceeded")));
+    let full = server.exchange("POST", COMPLETIONS, &[], &json!({ "prompt": "a" }).to_string());
+    let code = &full.json()["error"]["code"];
+    assert_eq!((full.status, code), (429, &json!("rate_limit_exceeded")));
+    // The long answer takes a second or more.
+    let seconds = full.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
+    assert!(seconds.is_some_and(|seconds| (1..60).contains(&seconds)), "{seconds:?}");
     assert_eq!(server.metric("trail_http_responses_total{code=\"429\"}"), 1.0);
     // Of two answers the second finds no room: the request is refused, and none of it cancelled.
     drop(first);

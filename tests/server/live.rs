@@ -360,7 +360,10 @@ fn an_admin_changes_the_policy_while_requests_run() {
     }
     assert!(streams.into_iter().all(|stream| text(stream) == alone));
     server.terminate();
-    assert!(server.end().0.success());
+    let (status, notices) = server.end();
+    assert!(status.success());
+    let says = "policy of model 'demo' was set to ";
+    assert_eq!(notices.matches(says).count(), 5, "{notices}");
     let text = std::fs::read_to_string(&path).expect("a log");
     assert!((1..=4).contains(&text.matches("{\"policy\":{").count()), "{text}");
     let output = trail_rt(&["replay", log]);

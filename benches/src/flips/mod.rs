@@ -267,7 +267,7 @@ fn submit(engine: &Engine, request: Request) -> Result<RequestHandle, Error> {
     engine.submit(request).map_err(|error| Error::refused("a request: ", &error))
 }
 
-/// The whole answer, of which `answer` has begun.
+/// The whole answer: `answer` has its beginning.
 fn collect(handle: &RequestHandle, mut answer: Answer) -> Result<Answer, Error> {
     while let Some(event) = handle.recv() {
         match event {
