@@ -4,12 +4,17 @@
 //     tests/clients/run.sh               # installs the packages and runs this
 //     node page_check.mjs http://127.0.0.1:8000 [PROGRAM]
 //
-// With PROGRAM, trail-rt, it also restarts another server below an open page. $CHROMIUM is the
-// browser, else `chromium`; $REQUESTS the number of requests, else 100. The server needs no key and
-// has room for them. Prints a line a check, or what went wrong; exit code 1 if something did.
+// With PROGRAM, trail-rt, it also restarts another server below an open page, and opens the page of
+// one with keys and two models (run it from the root of the repository, whose model they are).
+// $CHROMIUM is the browser, else `chromium`; $REQUESTS the number of requests, else 100. The server
+// needs no key and has room for them. Prints a line a check, or what went wrong; exit code 1 if
+// something did.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 
 import axe from 'axe-core';
 import puppeteer from 'puppeteer-core';
@@ -308,8 +313,11 @@ async function fits() {
 }
 
 /** Starts the program's server, and waits for its address. */
-async function serve(port) {
-  const server = spawn(program, ['serve', '--port', port], { stdio: ['ignore', 'ignore', 'pipe'] });
+async function serve(port, options = [], env = {}) {
+  const server = spawn(program, ['serve', '--port', port, ...options], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { ...process.env, ...env },
+  });
   let printed = '';
   for await (const piece of server.stderr) {
     printed += piece;
@@ -352,10 +360,130 @@ async function restarts() {
   }
 }
 
+const ADMIN = 'sk-admin';
+const USER = 'sk-user';
+
+/** Gives the page a key, and waits until the connection's state says `state`. */
+async function useKey(tab, key, state) {
+  if (await tab.$eval('#key-form', (form) => form.hidden)) await tab.click('#key-open');
+  await tab.focus('#key');
+  await tab.keyboard.type(key);
+  await tab.keyboard.press('Enter');
+  await until(tab, (words) => document.getElementById('link-text').textContent === words, state);
+}
+
+const hasPolicy = (tab) => tab.$eval('#policy', (panel) => !panel.hidden);
+
+/** A page that asks for a key, knows an admin's from another, and keeps it in memory alone. */
+async function asksForKeys(tab, url) {
+  await tab.goto(url, { waitUntil: 'domcontentloaded' });
+  await until(tab, () => !document.getElementById('key-form').hidden);
+  expect(await text(tab, '#key-note') === 'This server asks for a key.', 'no question');
+  await useKey(tab, 'sk-wrong', 'key needed');
+  await until(tab, () => /not accept/.test(document.getElementById('key-note').textContent));
+  await useKey(tab, USER, 'live');
+  expect(!await hasPolicy(tab), 'the policy is offered to a key that may not change it');
+  await useKey(tab, ADMIN, 'live');
+  await until(tab, () => !document.getElementById('policy').hidden);
+  const kept = await tab.evaluate(() => (
+    JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])
+    + document.documentElement.outerHTML));
+  expect(!kept.includes('sk-'), 'the key is kept outside the memory');
+}
+
+async function setField(tab, selector, value) {
+  await tab.$eval(selector, (field) => { field.value = ''; });
+  await tab.focus(selector);
+  await tab.keyboard.type(value);
+}
+
+/** The controls of the policy: what they set, the server has. */
+async function changesPolicy(tab, url) {
+  await tab.select('#policy-name', 'trail');
+  await setField(tab, '#policy-c', '0.5');
+  await setField(tab, '#policy-tail', '3');
+  await tab.click('#policy-form button[type=submit]');
+  await until(tab, () => /0\.5/.test(document.getElementById('served').textContent));
+  const headers = { authorization: `Bearer ${ADMIN}` };
+  const answer = await fetch(`${url}/v1/trail/policy?model=a`, { headers });
+  const { policy } = await answer.json();
+  expect(await text(tab, '#policy-status') === `In force: ${policy}.`, 'another policy is shown');
+  expect(/^trail/.test(policy) && /0\.5/.test(policy) && /3/.test(policy), policy);
+  return policy;
+}
+
+/** What the fields say is what the chat asks for, of the model that was chosen. */
+async function asksAsSet(tab) {
+  const bodies = [];
+  tab.on('request', (request) => {
+    if (request.url().endsWith('/chat/completions')) bodies.push(JSON.parse(request.postData()));
+  });
+  await tab.select('#model', 'b');
+  await until(tab, () => document.getElementById('link-text').textContent === 'live');
+  await tab.click('#settings summary');
+  await setField(tab, '#system', 'Answer in verse.');
+  await setField(tab, '#temperature', '0.5');
+  await setField(tab, '#top_p', '0.9');
+  await setField(tab, '#max_tokens', '40');
+  await setField(tab, '#seed', '7');
+  await ask(tab, QUESTION);
+  await ended(tab);
+  await ask(tab, 'And then?');
+  await ended(tab);
+  expect(bodies.length === 2, `${bodies.length} requests`);
+  for (const { model: name, messages, ...rest } of bodies) {
+    const { temperature, top_p: p, max_tokens: most, seed } = rest;
+    expect(`${[name, temperature, p, most, seed]}` === 'b,0.5,0.9,40,7', JSON.stringify(rest));
+    expect(messages[0].role === 'system' && messages[0].content === 'Answer in verse.', 'system');
+  }
+  const roles = bodies[1].messages.map((message) => message.role);
+  expect(`${roles}` === 'system,user,assistant,user', `${roles}`);
+  const heads = await tab.$$eval('.answered h3', (all) => all.map((one) => one.textContent));
+  expect(`${heads}` === 'b,b', `answered by ${heads}`);
+}
+
+/** The button puts the answer into the clipboard. */
+async function copies(tab, url) {
+  const origin = new URL(url).origin;
+  await browser.defaultBrowserContext().overridePermissions(origin, ['clipboard-read']);
+  await tab.bringToFront();
+  const buttons = await tab.$$('.answered .foot button');
+  const words = await Promise.all(buttons.map((one) => one.evaluate((node) => node.textContent)));
+  await buttons[words.lastIndexOf('Copy')].click();
+  await until(tab, () => [...document.querySelectorAll('.foot button')]
+    .some((button) => button.textContent === 'Copied'));
+  const copied = await tab.evaluate(() => navigator.clipboard.readText());
+  expect(copied === await tab.evaluate(() => page.chat.turns.at(-1).text), `copied '${copied}'`);
+}
+
+/** Keys, policy, two models, the fields of the chat, copying. */
+async function administers() {
+  const folder = mkdtempSync(join(tmpdir(), 'trail-page-'));
+  const keys = join(folder, 'keys.toml');
+  writeFileSync(keys, `[[keys]]\nname = "user"\nkey = "${USER}"\n`);
+  const models = ['a', 'b'].map((name) => `--model=${name}=assets/demo`);
+  const running = await serve('0', ['--api-keys', keys, ...models], { TRAIL_API_KEY: ADMIN });
+  const tab = await browser.newPage();
+  try {
+    tab.on('pageerror', (error) => faults.push(String(error.stack || error)));
+    await tab.setViewport(WIDE);
+    await asksForKeys(tab, running.url);
+    const policy = await changesPolicy(tab, running.url);
+    await asksAsSet(tab);
+    await copies(tab, running.url);
+    return policy;
+  } finally {
+    await tab.close();
+    await end(running);
+    rmSync(folder, { recursive: true });
+  }
+}
+
 await check('loads', loads);
 await check('chat', chats);
 await check('stop', stops);
 if (program) await check('restart', restarts);
+if (program) await check('keys, policy, fields, copy', administers);
 await Promise.all(Array.from({ length: ENDED }, async () => {
   await (await complete({ max_tokens: 8 })).text();
 }));

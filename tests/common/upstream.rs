@@ -43,6 +43,11 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// Number of requests so far whose first line has `part`.
+    pub(crate) fn seen_of(&self, part: &str) -> usize {
+        self.seen.lock().expect("no panic").iter().filter(|seen| seen.line.contains(part)).count()
+    }
+
     /// Waits until the test releases the answers; an error if the server ends before.
     pub(crate) fn wait(&self) -> Result<()> {
         let start = Instant::now();

@@ -1,7 +1,11 @@
 //! `trail-rt bench http`, against the server of this program.
 
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 
+use crate::common::upstream::{Upstream, begin_events, chunk, object};
 use crate::common::{Server, trail_rt};
 
 #[test]
@@ -63,6 +67,36 @@ fn requests_of_a_trace_are_sent_at_its_times() {
     let errors = String::from_utf8_lossy(&none.stderr);
     assert!(none.status.code() == Some(2) && errors.contains("--trace FILE"), "{errors}");
     let _ = std::fs::remove_file(file);
+}
+
+/// A client that sent its next request after an answer would never be answered here, and one with
+/// a limit of connections neither (coordinated omission).
+#[test]
+fn requests_do_not_wait_for_a_server_that_stalls() {
+    const REQUESTS: usize = 40;
+    let server = Upstream::start(|seen, stream, flags| {
+        if !seen.line.contains("completions") {
+            return object(stream, "200 OK", r#"{"data":[{"id":"toy"}]}"#);
+        }
+        // The first one is sent before the run, alone.
+        while (2..=REQUESTS).contains(&flags.seen_of("completions")) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        begin_events(stream)?;
+        let text = r#"data: {"choices":[{"delta":{"content":"a"}}]}"#;
+        chunk(stream, &format!("{text}\n\ndata: [DONE]\n\n"))?;
+        chunk(stream, "")
+    });
+    let requests = REQUESTS.to_string();
+    let load = ["--requests", &requests, "--rate", "100", "--timeout", "30", "--json"];
+    let output = trail_rt(&[&["bench", "http", "--url", &server.url()][..], &load].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let run = &report["runs"][0];
+    assert_eq!(run["failed"], 0, "{run}");
+    // All end with the last one: latencies differ by as much as the times of the requests.
+    let latency = |of: &str| run["latency_s"][of].as_f64().expect("a number");
+    assert!(latency("p99") - latency("p50") > 0.05, "{run}");
 }
 
 #[test]

@@ -129,3 +129,36 @@ impl Watched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::class::Stage;
+    use super::*;
+
+    /// By the interval that was given, not by the raw one; over the last [`WINDOW`] times.
+    #[test]
+    fn the_coverage_is_the_share_of_times_within_their_interval() {
+        let mut watched = Watched::new(1);
+        assert_eq!(watched.coverage(), None);
+        let mut held = Vec::new();
+        for id in 0..2 * WINDOW as u64 {
+            let raw = Interval { low: 0.0, median: 0.5, high: 100.0 };
+            let given = Interval { low: 1.0, median: 2.0, high: 3.0 };
+            let class = watched.corrections.class(Stage::Waiting { started: false }, raw);
+            watched.begin(id);
+            watched.add(id, (Token::Last, class), (raw, given), 10.0);
+            // A second and three are within; a cut answer and a first token say nothing of this.
+            let seconds = (id * id % 7) as f64;
+            watched.came(id, Token::First, 10.0);
+            if id % 5 != 0 {
+                watched.came(id, Token::Last, 10.0 + seconds);
+                held.push((1.0..=3.0).contains(&seconds));
+            }
+            watched.forget(id);
+        }
+        let last = &held[held.len() - WINDOW..];
+        let share = last.iter().filter(|&&held| held).count() as f64 / WINDOW as f64;
+        assert_eq!(watched.coverage(), Some(share));
+        assert!((0.2..0.8).contains(&share), "{share}");
+    }
+}
