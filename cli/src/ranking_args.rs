@@ -19,7 +19,8 @@ pub(crate) struct RankingArgs {
     #[arg(
         long, global = true,
         conflicts_with_all = [
-            "min_run_tokens", "tail_bound", "express", "prefill_weight", "initial_length",
+            "min_run_tokens", "tail_bound", "express", "prefill_weight", "initial_share",
+            "initial_length",
         ],
     )]
     pub(crate) paper: bool,
@@ -40,6 +41,10 @@ pub(crate) struct RankingArgs {
     /// [default: 0.2]
     #[arg(long, global = true, value_name = "TOKENS", value_parser = factor)]
     prefill_weight: Option<f32>,
+    /// Share that the first prediction, counted down, has in a rank beside the probe's, 0 to 1
+    /// [default: 0]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
+    initial_share: Option<f32>,
     /// Point of the prompt's predicted distribution that is the first prediction [default: mean]
     #[arg(long, global = true, value_name = "POINT", value_enum)]
     initial_length: Option<Initial>,
@@ -66,6 +71,7 @@ impl RankingArgs {
             ("--tail-bound", self.tail_bound.is_some(), is_ranked),
             ("--express", self.express.is_some(), is_ranked),
             ("--prefill-weight", self.prefill_weight.is_some(), is_ranked),
+            ("--initial-share", self.initial_share.is_some(), is_trail),
             ("--initial-length", self.initial_length.is_some(), is_trail),
             ("--c", has_c, is_trail || matches!(policy, PolicyKind::TrailBert(_))),
         ];
@@ -87,10 +93,11 @@ impl RankingArgs {
         }
         let Some(ranking) = policy.ranking_mut() else { return policy };
         let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
-        let Ranking { tail_bound, express, prefill_weight, .. } = ranking;
+        let Ranking { tail_bound, express, prefill_weight, initial_share, .. } = ranking;
         set(tail_bound, self.tail_bound);
         set(express, self.express);
         set(prefill_weight, self.prefill_weight);
+        set(initial_share, self.initial_share);
         ranking.min_run_tokens = self.min_run_tokens.unwrap_or(ranking.min_run_tokens);
         if let (Some(trail), Some(point)) = (policy.trail_mut(), self.initial_length) {
             trail.r = match point {
@@ -100,6 +107,13 @@ impl RankingArgs {
             };
         }
         policy
+    }
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("give a number from 0 to 1".into()),
     }
 }
 

@@ -100,16 +100,26 @@ fn set_rank(ranking: &mut Ranking, name: &str, value: &Bound<'_, PyAny>) -> PyRe
         "tail_bound" => ranking.tail_bound = factor(name, value)?,
         "express" => ranking.express = factor(name, value)?,
         "prefill_weight" => ranking.prefill_weight = factor(name, value)?,
+        "initial_share" => ranking.initial_share = share(name, value)?,
         _ => return Ok(false),
     }
     Ok(true)
 }
 
 fn factor(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    number(name, value, 1e6)
+}
+
+fn share(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    number(name, value, 1.0)
+}
+
+/// A number from 0 to `max`.
+fn number(name: &str, value: &Bound<'_, PyAny>, max: f32) -> PyResult<f32> {
     let value: f32 = value.extract()?;
-    match (0.0..=1e6).contains(&value) {
+    match (0.0..=max).contains(&value) {
         true => Ok(value),
-        false => Err(error::request(format!("{name} is {value}: give a number from 0 to 1e6"))),
+        false => Err(error::request(format!("{name} is {value}: give a number from 0 to {max}"))),
     }
 }
 

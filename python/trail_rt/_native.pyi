@@ -30,6 +30,7 @@ class RankingOptions(TypedDict, total=False):
     tail_bound: float
     express: float
     prefill_weight: float
+    initial_share: float
 
 class SchedulerOptions(RankingOptions, total=False):
     """Options of a scheduler: `SchedulerConfig` of the crate trail-scheduler has their meaning."""

@@ -33,7 +33,7 @@ const SHARE: Group = Group { heading: "Scheduling", options: &["c"], experts: &[
 const RANKING: Group = Group {
     heading: "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)",
     options: &["tail_bound", "express", "min_run_tokens", "initial_length", "paper"],
-    experts: &["prefill_weight"],
+    experts: &["prefill_weight", "initial_share"],
 };
 /// Sizes and bounds of the scheduler.
 const SIZES: Group = Group {

@@ -24,9 +24,18 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let rows = report["rows"].as_u64().expect("a number");
     assert!(rows > 24 * 4 && rows <= 24 * 8, "{rows}");
 
+    let predictor = folder.file("predictor.safetensors");
+    json(&trail_rt(&["predictor", "train", "--json", "--data", &data, "--out", &predictor]));
     let probe = folder.file("probe.safetensors");
     let plain = ["--seed", "1,2,1", "--head", "bins,bins", "--inputs", "activation", "--curve"];
-    let report = json(&trail_rt(&training(&data, &probe, &plain)));
+    let trained = |more: &[&str]| json(&trail_rt(&training(&data, &probe, more)));
+    let by_probe = trained(&[&plain[..5], &["activation"]].concat());
+    let report = trained(&[&plain[..], &["--initial-predictor", &predictor, "--force"]].concat());
+    let options = report["rank_options"].as_array().expect("a list");
+    assert_eq!((options.len(), &options[0]["min_run_tokens"]), (9, &24.into()));
+    assert_eq!(options[0]["initial_share"], 0.0);
+    assert!(options.iter().all(|of| of["tails"][1].as_f64().is_some_and(|tail| tail > 0.0)));
+    assert_ne!(report["rank_options"], by_probe["rank_options"], "r is another");
     assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
     assert_eq!(report["replays"].as_array().expect("a list").len(), 3, "filters");
     let curve = report["curve"].as_array().expect("a list");
@@ -46,8 +55,6 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
         (&inspected["record"]["seed"], &inspected["fit"]["states"]),
         (&report["seed"].to_string().into(), &64.into())
     );
-    let predictor = folder.file("predictor.safetensors");
-    json(&trail_rt(&["predictor", "train", "--json", "--data", &data, "--out", &predictor]));
 
     // Held-out answers: all rows, by another path to the same figures.
     let all = ["--layers", "2,3", "--rows", "0", "--first", "24", "--seed", "3"];

@@ -20,6 +20,8 @@ const UNIFORM: f64 = 0.01;
 /// Distributions that the probe gave for one answer, at some of its steps.
 #[derive(Clone, Debug)]
 pub struct Observed {
+    /// Its shard, and its place there.
+    pub request: (u32, u32),
     /// Tokens of its prompt.
     pub prompt_tokens: u32,
     /// Output tokens of the answer.
@@ -68,6 +70,7 @@ pub fn observed(probe: &Probe, data: &Dataset<'_>) -> Vec<Observed> {
         let step =
             |(of, p): (&&Example, _)| Step { generated: of.generated, p, weight: of.weight.into() };
         Observed {
+            request: (examples[0].shard, data.request(examples[0])),
             prompt_tokens,
             tokens: examples[0].remaining,
             steps: examples.iter().zip(all).map(step).collect(),
@@ -213,7 +216,7 @@ mod tests {
                 Step { generated, p: (0..10).map(p).collect(), weight: 7.0 }
             };
             let steps = (0..tokens).step_by(7).map(&mut step).collect();
-            Observed { prompt_tokens: 5, tokens, steps }
+            Observed { request: (0, 0), prompt_tokens: 5, tokens, steps }
         };
         (0..300).map(one).collect()
     }

@@ -97,8 +97,9 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PolicyKi
 
 /// Refuses options out of the range of the command line.
 fn check(ranking: &Ranking) -> Result<(), String> {
-    let Ranking { tail_bound, express, prefill_weight, .. } = *ranking;
+    let Ranking { tail_bound, express, prefill_weight, initial_share, .. } = *ranking;
     let sound =
         [tail_bound, express, prefill_weight].iter().all(|value| (0.0..=1e6).contains(value));
+    let sound = sound && (0.0..=1.0).contains(&initial_share);
     sound.then_some(()).ok_or_else(|| "an option of the ranking is out of range".into())
 }

@@ -21,16 +21,30 @@ pub struct Ranking {
     /// Cost of computing one prompt token, in output tokens: added to the rank for each token that
     /// has no KV, so that requests are ranked by service. 0: by output alone.
     pub prefill_weight: f32,
+    /// Share that the first prediction, counted down, has in the rank beside the refined one: what
+    /// is known of the prompt and not from the activation. In [0, 1].
+    #[cfg_attr(feature = "log", serde(default))]
+    pub initial_share: f32,
 }
 
 impl Ranking {
     /// TRAIL to the letter: no option.
-    pub const PAPER: Ranking =
-        Ranking { min_run_tokens: 0, tail_bound: 0.0, express: 0.0, prefill_weight: 0.0 };
+    pub const PAPER: Ranking = Ranking {
+        min_run_tokens: 0,
+        tail_bound: 0.0,
+        express: 0.0,
+        prefill_weight: 0.0,
+        initial_share: 0.0,
+    };
 
     /// The options that paid in the simulator and in the engine (docs/results.md).
-    pub const DEFAULT: Ranking =
-        Ranking { min_run_tokens: 24, tail_bound: 1.0, express: 0.5, prefill_weight: 0.2 };
+    pub const DEFAULT: Ranking = Ranking {
+        min_run_tokens: 24,
+        tail_bound: 1.0,
+        express: 0.5,
+        prefill_weight: 0.2,
+        initial_share: 0.0,
+    };
 
     /// The value of a rank: `tokens` expected, and the cost of what has no KV.
     pub(super) fn value(&self, request: &RequestState, tokens: f32) -> f64 {

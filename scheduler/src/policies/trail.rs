@@ -2,7 +2,7 @@
 
 use super::bounded::{Bounded, Expects};
 use super::ranking::Ranking;
-use super::{UNKNOWN_LENGTH_TOKENS, expected_length};
+use super::{UNKNOWN_LENGTH_TOKENS, expected_length, left_of_first};
 use crate::{Key, Policy, RequestState};
 
 /// TRAIL's default share of the first prediction during which a request can be preempted.
@@ -103,6 +103,12 @@ impl TrailPolicy {
         }
         super::is_past(self.config.c, expected_length(request), request)
     }
+
+    /// Expected remaining output tokens in a rank.
+    fn ranked(&self, request: &RequestState) -> f32 {
+        let (refined, share) = (remaining(request), self.config.ranking.initial_share);
+        refined + share * (left_of_first(request) - refined)
+    }
 }
 
 /// Expected remaining output tokens.
@@ -134,7 +140,7 @@ impl Policy for TrailPolicy {
         }
         let tokens = match self.variant {
             Variant::Gittins => super::gittins::rank(request),
-            _ => remaining(request),
+            _ => self.ranked(request),
         };
         Key::new(Key::OPEN, self.config.ranking.value(request, tokens), request.seq)
     }
@@ -175,6 +181,7 @@ impl Policy for TrailPolicy {
 mod tests {
     use super::*;
     use crate::Phase;
+    use crate::Prediction;
     use crate::plan::PlanRow;
     use crate::policies::request;
 
@@ -224,6 +231,27 @@ mod tests {
         assert!(trail.key(&nearly_done) < trail.key(&short));
         assert_eq!(trail.key(&running(1, 100.0, 99)).class(), Key::OPEN);
         assert_eq!(trail.key(&running(1, 100.0, 100)).class(), Key::PINNED);
+    }
+
+    /// r counted down and the refined expectation, weighted; before a refined one, r alone.
+    #[test]
+    fn the_first_prediction_has_its_share_of_a_rank() {
+        let ranking = Ranking { initial_share: 0.25, ..Ranking::PAPER };
+        let trail = Trail { c: 1.0, ranking, ..Trail::PAPER }.policy();
+        let is_ranked = |request: &RequestState, value: f64| {
+            assert_eq!(trail.key(request), Key::new(Key::OPEN, value, request.seq));
+        };
+        is_ranked(&request(0, Some(60.0)), 60.0);
+        let refined = |generated: u32, remaining: f32| {
+            let mut request = running(1, 60.0, generated);
+            let [p10, p50, p90] = [0.0; 3];
+            let (step, generation) = (u64::from(generated), request.generation);
+            let read = Prediction { remaining, p10, p50, p90, step, generation };
+            assert!(request.predict(&read, 1));
+            request
+        };
+        is_ranked(&refined(20, 80.0), 0.75 * 80.0 + 0.25 * 40.0);
+        is_ranked(&refined(59, 9.0), 0.75 * 9.0 + 0.25);
     }
 
     /// 215 expected tokens less 10 that are served, at one a second: the bound is 205 s.

@@ -52,5 +52,6 @@ fn ranking(rng: &mut Rng) -> Ranking {
         tail_bound: [0.0, 0.2, 0.9][rng.below(3) as usize],
         express: [0.0, 0.6, 2.0][rng.below(3) as usize],
         prefill_weight: [0.0, 0.3][rng.below(2) as usize],
+        initial_share: [0.0, 0.4][rng.below(2) as usize],
     }
 }

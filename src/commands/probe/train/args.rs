@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trail_cli::count;
+use trail_cli::{Error, count};
+use trail_probe::predictor::{Features, Predictor};
 use trail_probe::{Bins, HeadKind, Inputs, MAX_BINS};
 use trail_training::Recipe;
 
@@ -93,12 +94,29 @@ pub struct TrainArgs {
     /// Train the chosen probe on a quarter and a half of the answers, too: a learning curve
     #[arg(long)]
     pub(super) curve: bool,
+    /// A file of trail-rt predictor train, without an encoder, whose first predictions the choice
+    /// of the rank's options takes [default: the probe on the prompt]
+    #[arg(long, value_name = "FILE")]
+    initial_predictor: Option<PathBuf>,
     /// Replace a file of another origin
     #[arg(long)]
     pub(super) force: bool,
 }
 
 impl TrainArgs {
+    /// The predictor of `--initial-predictor`.
+    pub(super) fn predictor(&self) -> Result<Option<Predictor>, Error> {
+        let Some(file) = &self.initial_predictor else { return Ok(None) };
+        let predictor = Predictor::open(file).map_err(|error| Error::failed(error.to_string()))?;
+        match predictor.features() {
+            Features::Encoder { .. } => Err(Error::usage(format!(
+                "--initial-predictor {}: it reads embeddings: give one without an encoder",
+                file.display()
+            ))),
+            _ => Ok(Some(predictor)),
+        }
+    }
+
     /// The heads and inputs that are compared, TRAIL's first.
     pub(super) fn variants(&self) -> Vec<(HeadKind, Inputs)> {
         let is_paper = self.recipe == RecipeName::Paper;

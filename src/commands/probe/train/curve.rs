@@ -5,7 +5,7 @@ use trail_cli::{Error, Table, notice};
 use trail_platform::rng::mix;
 use trail_training::{Dataset, Trainer};
 
-use super::replay::{self, Candidate, Judged};
+use super::candidate::{Candidate, Judged, judge};
 
 /// Shares of the answers, as divisors; the whole last.
 const DIVISORS: [u64; 3] = [4, 2, 1];
@@ -42,10 +42,12 @@ pub fn curve(
         }
         candidates.push(candidate(&trainer));
     }
-    let judged = replay::judge(&mut candidates)?;
+    let judged = judge(&mut candidates)?;
     let best_of = |candidate: usize| {
         let own = judged.iter().filter(|of| of.candidate == candidate);
-        own.min_by(|a, b| a.shortfall.total_cmp(&b.shortfall)).expect("each has a filter").clone()
+        own.min_by(|a, b| a.replayed.shortfall.total_cmp(&b.replayed.shortfall))
+            .expect("each has a filter")
+            .clone()
     };
     let points = counts.into_iter().enumerate();
     Ok(points.map(|(at, answers)| Point { answers, judged: best_of(at) }).collect())
@@ -66,7 +68,7 @@ pub fn table(points: &[Point]) -> Table {
         .group("", &["answers"])
         .group("FCFS / trail, mean latency", &["load 1.1", "load 1.5"]);
     for of in points {
-        let gains = of.judged.gains.map(|gain| format!("{gain:.3}"));
+        let gains = of.judged.replayed.gains.map(|gain| format!("{gain:.3}"));
         table.row([&[of.answers.to_string()][..], &gains].concat());
     }
     table
@@ -75,9 +77,11 @@ pub fn table(points: &[Point]) -> Table {
 /// The gain by the last doubling of the answers, in words.
 pub fn advice(points: &[Point]) -> String {
     let [.., half, whole] = points else { return String::new() };
-    let mean = |of: &Point| of.judged.gains.iter().sum::<f64>() / of.judged.gains.len() as f64;
+    let mean = |of: &Point| {
+        of.judged.replayed.gains.iter().sum::<f64>() / of.judged.replayed.gains.len() as f64
+    };
     let gain = mean(whole) - mean(half);
-    let error = half.judged.standard_error.max(whole.judged.standard_error);
+    let error = half.judged.replayed.standard_error.max(whole.judged.replayed.standard_error);
     match gain {
         gain if gain > error => format!(
             "the last doubling of the answers gained {gain:.3}: twice the prompts may gain about \

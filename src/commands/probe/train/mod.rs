@@ -1,7 +1,9 @@
 //! `trail-rt probe train`: a probe for every layer that is asked for; the best one is written.
 
 mod args;
+mod candidate;
 mod curve;
+mod rank_options;
 mod replay;
 mod sweep;
 
@@ -19,8 +21,9 @@ use trail_training::{Dataset, Recipe, Shard, Trainer};
 use super::collection::Collection;
 use super::layers::layer_json;
 pub use args::TrainArgs;
+use candidate::{Candidate, Judged};
 use curve::Point;
-use replay::{Candidate, Judged};
+use rank_options::RankOptions;
 use sweep::{Sweep, Training};
 
 /// Trains, and writes the probe.
@@ -31,6 +34,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let shards = collection.read_all()?;
     let longest = collection.settings().max_tokens;
     let variants = args.variants();
+    let predictor = args.predictor()?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
     let trainings = trainings(&shards, &layers, args, longest)?;
     let state = PathBuf::from(format!("{}.state", args.out.display()));
@@ -49,8 +53,9 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     };
     let mut candidates: Vec<Candidate> =
         variants.iter().map(best).map(|of| candidate(&of.trainer, of.layer)).collect();
-    let judged = replay::judge(&mut candidates)?;
+    let judged = candidate::judge(&mut candidates)?;
     let chosen = judged[0].candidate;
+    let options = rank_options::compare(&candidates[chosen], &shards, predictor.as_ref())?;
     let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
     fs::write(out.path(), probe.to_bytes(Storage::Bf16))
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
@@ -60,7 +65,8 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         true => curve::curve(&best.trainer, |trainer| candidate(trainer, best.layer))?,
         false => Vec::new(),
     };
-    let report = Report { args, sweep: &sweep, judged: &judged, points: &points, best };
+    let (judged, options, points) = (&judged[..], &options[..], &points[..]);
+    let report = Report { args, sweep: &sweep, judged, options, points, best };
     let text = match json {
         true => report.json(&probe, begin.elapsed().as_secs_f64()).to_string(),
         false => report.text(),
@@ -74,6 +80,8 @@ struct Report<'a> {
     sweep: &'a Sweep<'a>,
     /// The written probe's first.
     judged: &'a [Judged],
+    /// Options of the rank, the defaults first.
+    options: &'a [RankOptions],
     /// The learning curve, if it was wanted.
     points: &'a [Point],
     best: &'a Training<'a>,
@@ -89,6 +97,7 @@ impl Report<'_> {
             "record": probe.record,
             "rows": rows,
             "replays": self.judged,
+            "rank_options": self.options,
             "curve": self.points,
             "seconds": seconds,
         })
@@ -101,14 +110,16 @@ impl Report<'_> {
             points => format!("{}\n{}\n\n", curve::table(points), curve::advice(points)),
         };
         format!(
-            "{}\n{}\n{curve}wrote the probe of layer {}, head {}, inputs {}, filter {}, to {out}; \
-             next: trail-rt probe eval --probe {out}",
+            "{}\n{}\n{}\n{curve}wrote the probe of layer {}, head {}, inputs {}, filter {}, to \
+             {out}; next: trail-rt probe eval --probe {out}; {}",
             table(self.sweep.trainings()),
-            replay::table(self.judged),
+            candidate::table(self.judged),
+            rank_options::table(self.options),
             self.best.layer,
             chosen.head,
             chosen.inputs,
             chosen.filter,
+            rank_options::advice(self.options),
         )
     }
 }

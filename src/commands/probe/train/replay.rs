@@ -1,22 +1,21 @@
-//! The choice among trained probes and their filters by how they schedule: answers that they were
-//! not trained on, on the scheduler's virtual clock.
+//! Trained probes and options of the rank by how they schedule: answers that were not trained on,
+//! on the scheduler's virtual clock.
 
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use trail_cli::{Error, Table};
+use trail_cli::Error;
 use trail_platform::Rng;
-use trail_probe::{FilterKind, Probe, Tracker};
+use trail_platform::stats::Sorted;
+use trail_probe::Tracker;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::SchedulerConfig;
-use trail_scheduler::policies::Trail;
 use trail_simulator::arrivals::Arrivals;
 use trail_simulator::{Job, Refined, Simulation, StepModel, schedule};
-use trail_training::Dataset;
-use trail_training::fit::{Observed, Step, fit_probe, observed};
+use trail_training::fit::{Observed, Step};
 
-/// Loads at which they are compared.
-const LOADS: [f64; 2] = [1.1, 1.5];
+/// Loads at which contenders are compared.
+pub const LOADS: [f64; 2] = [1.1, 1.5];
 
 /// Draws of answers, with replacement: their spread is that over answers and arrivals.
 const DRAWS: u64 = 16;
@@ -27,102 +26,72 @@ const REQUESTS: usize = 400;
 /// Sequences of a step.
 const ROWS: u32 = 8;
 
-/// A trained probe, and what it predicts for the validation's answers.
-pub struct Candidate {
-    /// The probe, with a fit where its head has one.
-    pub probe: Probe,
-    answers: Vec<Observed>,
+/// A policy, and the answers with the predictions that it sees.
+pub struct Contender<'a> {
+    /// The policy.
+    pub policy: PolicyKind,
+    /// One for each answer, the same of all contenders but for the predictions.
+    pub jobs: &'a [Job],
 }
 
-impl Candidate {
-    /// That of `probe`, trained on `data`.
-    pub fn new(mut probe: Probe, data: &Dataset<'_>) -> Candidate {
-        let answers = observed(&probe, data);
-        probe.fit = probe.has_filters().then(|| fit_probe(&probe, data, &answers));
-        Candidate { probe, answers }
-    }
-
-    /// The filters that it has what they need for.
-    fn filters(&self) -> impl Iterator<Item = FilterKind> + use<> {
-        // Only a head of bins has a fit, and only it has filters.
-        let kinds =
-            if self.probe.fit.is_some() { &FilterKind::ALL[..] } else { &[FilterKind::Raw] };
-        kinds.iter().copied()
-    }
-}
-
-/// How a probe schedules with a filter.
-#[derive(Clone, Debug, Serialize)]
-pub struct Judged {
-    /// The candidate, by its place.
-    #[serde(skip)]
-    pub candidate: usize,
-    /// `bins` or `survival`.
-    pub head: &'static str,
-    /// Its inputs.
-    pub inputs: String,
-    /// `raw`, `bins` or `tokens`.
-    pub filter: &'static str,
-    /// FCFS's mean latency over TRAIL's, the mean over draws, at each of [`LOADS`].
+/// How a contender schedules.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Replayed {
+    /// FCFS's mean latency over the contender's, the mean over draws, at each of [`LOADS`].
     pub gains: [f64; LOADS.len()],
-    /// The best mean of `gains` less this one.
+    /// Its p99 latency over FCFS's, likewise.
+    pub tails: [f64; LOADS.len()],
+    /// The best mean of `gains` less this one; 0 of the best.
     pub shortfall: f64,
     /// Standard error of `shortfall`.
     pub standard_error: f64,
 }
 
-/// Judges every candidate with every filter, the best first, whose filter becomes the candidate's.
-pub fn judge(candidates: &mut [Candidate]) -> Result<Vec<Judged>, Error> {
-    let pairs: Vec<(usize, FilterKind)> = (0..candidates.len())
-        .flat_map(|at| candidates[at].filters().map(move |kind| (at, kind)))
-        .collect();
-    let jobs: Vec<Vec<Job>> = pairs
-        .iter()
-        .map(|&(at, kind)| {
-            let Candidate { probe, answers } = &mut candidates[at];
-            probe.filter_kind = Some(kind);
-            let mut tracker = Tracker::new(probe.filter(), 1);
-            let longest = probe.bins.max_tokens();
-            let of = |(generation, answer)| job(&mut tracker, generation, answer, longest);
-            (0..).zip(&*answers).map(of).collect()
-        })
-        .collect();
-    // [draw][pair][load]
-    let draws = (0..DRAWS).map(|draw| gains(&jobs, draw)).collect::<Result<Vec<_>, _>>()?;
-    let mean = |of: &dyn Fn(&Vec<[f64; LOADS.len()]>) -> f64| {
-        draws.iter().map(of).sum::<f64>() / DRAWS as f64
-    };
-    let both = |gains: &[f64; LOADS.len()]| gains.iter().sum::<f64>() / LOADS.len() as f64;
-    let total = |at: usize| mean(&|draw| both(&draw[at]));
-    let best = (0..pairs.len()).max_by(|&a, &b| total(a).total_cmp(&total(b)));
-    let best = best.expect("a candidate");
-    // Draws of so many requests spread as so many answers would; there are fewer.
-    let fewer = (REQUESTS as f64 / candidates[0].answers.len() as f64).max(1.0).sqrt();
-    let mut judged: Vec<Judged> = (0..pairs.len())
-        .map(|at| {
-            let (candidate, filter) = pairs[at];
-            let weights = &candidates[candidate].probe.weights;
-            let difference = |draw: &Vec<[f64; LOADS.len()]>| both(&draw[best]) - both(&draw[at]);
-            let shortfall = mean(&difference);
-            let square = mean(&|draw| (difference(draw) - shortfall).powi(2));
-            Judged {
-                candidate,
-                head: weights.kind.name(),
-                inputs: weights.inputs().to_string(),
-                filter: filter.name(),
-                gains: std::array::from_fn(|load| mean(&|draw| draw[at][load])),
-                shortfall,
-                standard_error: square.sqrt() * fewer,
-            }
-        })
-        .collect();
-    candidates[pairs[best].0].probe.filter_kind = Some(pairs[best].1);
-    judged.swap(0, best);
-    Ok(judged)
+impl Replayed {
+    /// True for the best.
+    pub fn is_best(&self) -> bool {
+        self.shortfall == 0.0
+    }
+
+    /// `shortfall` and its error in a table: a difference below its standard error is none.
+    pub fn cells(&self) -> [String; 2] {
+        match (self.is_best(), self.shortfall < self.standard_error) {
+            (true, _) => ["-".to_owned(), "-".to_owned()],
+            (false, true) => ["none".to_owned(), format!("{:.3}", self.standard_error)],
+            _ => [format!("{:.3}", self.shortfall), format!("{:.3}", self.standard_error)],
+        }
+    }
 }
 
-/// A request with the estimates of a filter. Between two observations an estimate counts down.
-fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u32) -> Job {
+/// Gain and tail at each of [`LOADS`].
+type Figures = [[f64; 2]; LOADS.len()];
+
+/// Runs all contenders, at least one, on the same draws.
+pub fn replay(contenders: &[Contender<'_>]) -> Result<Vec<Replayed>, Error> {
+    // [draw][contender][load]
+    let draws =
+        (0..DRAWS).map(|draw| figures(contenders, draw)).collect::<Result<Vec<_>, Error>>()?;
+    let mean = |of: &dyn Fn(&Vec<Figures>) -> f64| draws.iter().map(of).sum::<f64>() / DRAWS as f64;
+    let gain = |of: &Figures| of.iter().map(|[gain, _]| gain).sum::<f64>() / LOADS.len() as f64;
+    let total = |at: usize| mean(&|draw| gain(&draw[at]));
+    let best = (0..contenders.len()).max_by(|&a, &b| total(a).total_cmp(&total(b)));
+    let best = best.expect("a contender");
+    // Draws of so many requests spread as so many answers would; there are fewer.
+    let fewer = (REQUESTS as f64 / contenders[0].jobs.len() as f64).max(1.0).sqrt();
+    let replayed = (0..contenders.len()).map(|at| {
+        let difference = |draw: &Vec<Figures>| gain(&draw[best]) - gain(&draw[at]);
+        let shortfall = mean(&difference);
+        let square = mean(&|draw| (difference(draw) - shortfall).powi(2));
+        let [gains, tails] =
+            [0, 1].map(|figure| std::array::from_fn(|load| mean(&|draw| draw[at][load][figure])));
+        Replayed { gains, tails, shortfall, standard_error: square.sqrt() * fewer }
+    });
+    Ok(replayed.collect())
+}
+
+/// A request with the estimates of a filter; r is that of the prompt. Between two observations an
+/// estimate counts down.
+pub fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u32) -> Job {
     let mut remaining: Vec<f32> = Vec::with_capacity(answer.tokens as usize);
     for Step { generated, p, .. } in &answer.steps {
         let estimate = tracker.observe(0, generation, *generated, p);
@@ -149,11 +118,11 @@ fn job(tracker: &mut Tracker, generation: u32, answer: &Observed, max_tokens: u3
     }
 }
 
-/// FCFS's mean latency over that of TRAIL with each of `jobs`, at each load, for answers drawn by
-/// `seed`.
-fn gains(jobs: &[Vec<Job>], seed: u64) -> Result<Vec<[f64; LOADS.len()]>, Error> {
+/// Figures of each contender, for answers drawn by `seed`.
+fn figures(contenders: &[Contender<'_>], seed: u64) -> Result<Vec<Figures>, Error> {
     let model: StepModel = "a100-80g:8b".parse().map_err(Error::failed)?;
-    let longest = jobs[0].iter().map(|job| job.prompt_tokens + job.max_tokens).max().unwrap_or(2);
+    let answers = contenders[0].jobs;
+    let longest = answers.iter().map(|job| job.prompt_tokens + job.max_tokens).max().unwrap_or(2);
     let config = SchedulerConfig { max_running: ROWS, max_context: longest, ..model.scheduler() };
     let simulation = Simulation::new(config, model);
     let run = |policy: PolicyKind, jobs: &[Job]| {
@@ -163,49 +132,27 @@ fn gains(jobs: &[Vec<Job>], seed: u64) -> Result<Vec<[f64; LOADS.len()]>, Error>
     };
     let mut rng = Rng::new(seed);
     let drawn: Vec<usize> =
-        (0..REQUESTS).map(|_| rng.below(jobs[0].len() as u64) as usize).collect();
-    let of_filter = |jobs: &[Job]| -> Vec<Job> {
+        (0..REQUESTS).map(|_| rng.below(answers.len() as u64) as usize).collect();
+    let draw = |jobs: &[Job]| -> Vec<Job> {
         (0..).zip(&drawn).map(|(id, &at)| Job { id, ..jobs[at].clone() }).collect()
     };
-    let burst = run(PolicyKind::Fcfs, &of_filter(&jobs[0]))?;
+    let burst = run(PolicyKind::Fcfs, &draw(answers))?;
     let capacity = burst.saturated_tokens_per_s * REQUESTS as f64 / burst.tokens as f64;
-    let mut gains = vec![[0.0; LOADS.len()]; jobs.len()];
+    let mut figures = vec![[[0.0; 2]; LOADS.len()]; contenders.len()];
     for (at, load) in LOADS.into_iter().enumerate() {
         let arrivals = Arrivals::Poisson { rate: load * capacity };
-        let mean = |policy: PolicyKind, jobs: &[Job]| {
-            let mut jobs = of_filter(jobs);
+        let latencies = |policy: PolicyKind, jobs: &[Job]| {
+            let mut jobs = draw(jobs);
             schedule(&mut jobs, arrivals, seed);
             let run = run(policy, &jobs)?;
-            Ok::<f64, Error>(run.outcomes.iter().map(|of| of.latency_s).sum())
+            let latencies = Sorted::of(run.outcomes.iter().map(|of| of.latency_s));
+            Ok::<_, Error>((latencies.mean(), latencies.nearest_rank(0.99)))
         };
-        let fcfs = mean(PolicyKind::Fcfs, &jobs[0])?;
-        for (filter, jobs) in jobs.iter().enumerate() {
-            gains[filter][at] = fcfs / mean(PolicyKind::Trail(Trail::default()), jobs)?;
+        let (mean, p99) = latencies(PolicyKind::Fcfs, answers)?;
+        for (of, figures) in contenders.iter().zip(&mut figures) {
+            let own = latencies(of.policy, of.jobs)?;
+            figures[at] = [mean / own.0, own.1 / p99];
         }
     }
-    Ok(gains)
-}
-
-/// The table of `judged`. A difference below its standard error is none.
-pub fn table(judged: &[Judged]) -> Table {
-    let columns = LOADS.map(|load| format!("load {load}"));
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::default()
-        .group("", &["head", "inputs", "filter"])
-        .group("FCFS / trail, mean latency", &columns)
-        .group("behind the best by", &["mean", "standard error"]);
-    for of in judged {
-        let name = [of.head, &of.inputs, of.filter].map(str::to_owned);
-        let gains = of.gains.map(|gain| format!("{gain:.3}"));
-        let shortfall = match of.shortfall < of.standard_error {
-            true => "none".to_owned(),
-            false => format!("{:.3}", of.shortfall),
-        };
-        let behind = match of.shortfall == 0.0 {
-            true => ["-", "-"].map(str::to_owned),
-            false => [shortfall, format!("{:.3}", of.standard_error)],
-        };
-        table.row([&name[..], &gains, &behind].concat());
-    }
-    table
+    Ok(figures)
 }
