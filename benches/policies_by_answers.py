@@ -20,15 +20,23 @@ import sys
 import tempfile
 
 
-def simulate(args, traces, bounded):
+def simulate(args, traces, bounded, policies, options):
     """Rows of `trail-rt simulate --json`."""
     command = [args.program, "simulate", "--trace", traces, "--step-model", "measured", "--json"]
     command += ["--step-constants", args.step_constants, "--max-running", str(args.max_running)]
     command += ["--load", args.load, "--seeds", args.seeds]
-    command += ["--policies", ",".join(["fcfs", *args.policies.split(",")])]
-    command += shlex.split(args.options) + ([] if bounded else ["--tail-bound", "0"])
+    command += ["--policies", ",".join(policies)]
+    command += shlex.split(options) + ([] if bounded else ["--tail-bound", "0"])
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)["runs"]
+
+
+def all_runs(args, traces, bounded, policies):
+    """Rows of FCFS and of all policies; the second one has --own as well."""
+    first, second, *others = policies
+    runs = simulate(args, traces, bounded, ["fcfs", first, *others], args.options)
+    own = simulate(args, traces, bounded, ["fcfs", second], f"{args.options} {args.own}")
+    return runs + [run for run in own if run["policy"].split(":")[0] != "fcfs"]
 
 
 def ratios(runs, policies):
@@ -65,6 +73,7 @@ def main():
     parser.add_argument("--seeds", default="1,2", help="seeds of the arrivals")
     parser.add_argument("--policies", default="sjf,trail,oracle", help="beside fcfs, in order")
     parser.add_argument("--options", default="", help="more options of `trail-rt simulate`")
+    parser.add_argument("--own", default="", help="more options, of the second policy alone")
     parser.add_argument("--draws", type=int, default=40, help="draws of the answers")
     args = parser.parse_args()
     with open(args.traces, encoding="utf-8") as lines:
@@ -79,7 +88,7 @@ def main():
             with open(drawn, "w", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
             for bounded in (False, True):
-                for load, gains in ratios(simulate(args, drawn, bounded), policies):
+                for load, gains in ratios(all_runs(args, drawn, bounded, policies), policies):
                     for name, gain in gains.items():
                         found.setdefault((load, bounded), {}).setdefault(name, []).append(gain)
             print(f"draw {draw + 1} of {args.draws}", file=sys.stderr)

@@ -32,7 +32,7 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let by_probe = trained(&[&plain[..5], &["activation"]].concat());
     let report = trained(&[&plain[..], &["--initial-predictor", &predictor, "--force"]].concat());
     let options = report["rank_options"].as_array().expect("a list");
-    assert_eq!((options.len(), &options[0]["min_run_tokens"]), (9, &24.into()));
+    assert_eq!((options.len(), &options[0]["min_run_tokens"]), (24, &24.into()), "3 filters");
     assert_eq!(options[0]["initial_share"], 0.0);
     assert!(options.iter().all(|of| of["tails"][1].as_f64().is_some_and(|tail| tail > 0.0)));
     assert_ne!(report["rank_options"], by_probe["rank_options"], "r is another");

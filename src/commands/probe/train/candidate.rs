@@ -28,7 +28,7 @@ impl Candidate {
     }
 
     /// The filters that it has what they need for.
-    fn filters(&self) -> impl Iterator<Item = FilterKind> + use<> {
+    pub fn filters(&self) -> impl Iterator<Item = FilterKind> + use<> {
         // Only a head of bins has a fit, and only it has filters.
         let kinds =
             if self.probe.fit.is_some() { &FilterKind::ALL[..] } else { &[FilterKind::Raw] };

@@ -55,7 +55,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
         variants.iter().map(best).map(|of| candidate(&of.trainer, of.layer)).collect();
     let judged = candidate::judge(&mut candidates)?;
     let chosen = judged[0].candidate;
-    let options = rank_options::compare(&candidates[chosen], &shards, predictor.as_ref())?;
+    let options = rank_options::compare(&mut candidates[chosen], &shards, predictor.as_ref())?;
     let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
     fs::write(out.path(), probe.to_bytes(Storage::Bf16))
         .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;

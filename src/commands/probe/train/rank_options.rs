@@ -1,9 +1,10 @@
-//! The choice of the rank's options for a probe and a length predictor, by how they schedule.
+//! The choice of the filter and of the rank's options for a probe and a length predictor together,
+//! by how they schedule.
 
 use serde::Serialize;
 use trail_cli::{Error, Table};
 use trail_probe::predictor::Predictor;
-use trail_probe::{LengthPredictor, Prompt};
+use trail_probe::{FilterKind, LengthPredictor, Prompt};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::policies::{Ranking, Trail};
 use trail_simulator::Job;
@@ -15,17 +16,23 @@ use super::replay::{Contender, LOADS, Replayed, replay};
 /// Largest p99 latency over FCFS's that is preferred.
 const TAIL: f64 = 1.15;
 
-/// Values of `--min-run-tokens`, the default first.
-const MIN_RUN_TOKENS: [u32; 3] = [Ranking::DEFAULT.min_run_tokens, 8, 0];
+/// Rows of the table beside the defaults.
+const SHOWN: usize = 8;
 
-/// Values of `--initial-share`, the default first.
-const INITIAL_SHARES: [f32; 3] = [Ranking::DEFAULT.initial_share, 0.25, 0.5];
+/// Values of `--min-run-tokens`, `--express` and `--initial-share`, the defaults first.
+const MIN_RUN_TOKENS: [u32; 2] = [Ranking::DEFAULT.min_run_tokens, 0];
+const EXPRESS: [f32; 2] = [Ranking::DEFAULT.express, 1.0];
+const INITIAL_SHARES: [f32; 2] = [Ranking::DEFAULT.initial_share, 0.25];
 
-/// Options of the rank, and how they schedule.
+/// A filter and options of the rank, and how they schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankOptions {
+    /// `--filter`.
+    filter: &'static str,
     /// `--min-run-tokens`.
     min_run_tokens: u32,
+    /// `--express`.
+    express: f32,
     /// `--initial-share`.
     initial_share: f32,
     /// Under the default tail bound.
@@ -33,23 +40,43 @@ pub struct RankOptions {
     replayed: Replayed,
 }
 
-/// Compares options of the rank, the defaults first. r is `predictor`'s, or the probe's.
+/// Compares filters and options of the rank, the candidate's filter with the defaults first. r is
+/// `predictor`'s, or the probe's.
 pub fn compare(
-    candidate: &Candidate,
+    candidate: &mut Candidate,
     shards: &[Shard],
     predictor: Option<&Predictor>,
 ) -> Result<Vec<RankOptions>, Error> {
-    let jobs = with_r(candidate, shards, predictor);
-    let grid = MIN_RUN_TOKENS.into_iter().flat_map(|min| INITIAL_SHARES.map(|share| (min, share)));
-    let grid: Vec<(u32, f32)> = grid.collect();
-    let contender = |&(min_run_tokens, initial_share): &(u32, f32)| {
-        let ranking = Ranking { min_run_tokens, initial_share, ..Ranking::DEFAULT };
-        Contender { policy: PolicyKind::Trail(Trail { ranking, ..Trail::default() }), jobs: &jobs }
+    let own = candidate.probe.filter_kind();
+    let mut filters: Vec<FilterKind> = candidate.filters().collect();
+    filters.sort_by_key(|&filter| filter != own);
+    let of_filter = |&filter: &FilterKind| {
+        candidate.probe.filter_kind = Some(filter);
+        with_r(candidate, shards, predictor)
     };
-    let contenders: Vec<Contender<'_>> = grid.iter().map(contender).collect();
-    let replayed = replay(&contenders)?.into_iter();
-    let options = grid.iter().zip(replayed).map(|(&(min_run_tokens, initial_share), replayed)| {
-        RankOptions { min_run_tokens, initial_share, replayed }
+    let jobs: Vec<Vec<Job>> = filters.iter().map(of_filter).collect();
+    candidate.probe.filter_kind = Some(own);
+    let mut grid = Vec::new();
+    for (&filter, jobs) in filters.iter().zip(&jobs) {
+        for min_run_tokens in MIN_RUN_TOKENS {
+            for express in EXPRESS {
+                for initial_share in INITIAL_SHARES {
+                    let options =
+                        Ranking { min_run_tokens, express, initial_share, ..Ranking::DEFAULT };
+                    grid.push((filter, options, jobs));
+                }
+            }
+        }
+    }
+    let contenders = grid.iter().map(|&(_, ranking, jobs)| Contender {
+        policy: PolicyKind::Trail(Trail { ranking, ..Trail::default() }),
+        jobs,
+    });
+    let replayed = replay(&contenders.collect::<Vec<_>>())?;
+    let options = grid.iter().zip(replayed).map(|(&(filter, ranking, _), replayed)| {
+        let Ranking { min_run_tokens, express, initial_share, .. } = ranking;
+        let filter = filter.name();
+        RankOptions { filter, min_run_tokens, express, initial_share, replayed }
     });
     Ok(options.collect())
 }
@@ -67,17 +94,20 @@ fn with_r(candidate: &Candidate, shards: &[Shard], predictor: Option<&Predictor>
     jobs
 }
 
-/// The table of `options`.
+/// The table of the defaults, and of the best of `options`.
 pub fn table(options: &[RankOptions]) -> Table {
     let columns = LOADS.map(|load| format!("load {load}"));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::default()
-        .group("", &["--min-run-tokens", "--initial-share"])
+        .group("", &["--filter", "--min-run-tokens", "--express", "--initial-share"])
         .group("FCFS / trail, mean latency", &columns)
         .group("trail / FCFS, p99", &columns)
         .group("behind the best by", &["mean", "standard error"]);
-    for of in options {
-        let name = [of.min_run_tokens.to_string(), of.initial_share.to_string()];
+    let mut best: Vec<&RankOptions> = options[1..].iter().collect();
+    best.sort_by(|a, b| a.replayed.shortfall.total_cmp(&b.replayed.shortfall));
+    for of in [&options[0]].into_iter().chain(best.into_iter().take(SHOWN)) {
+        let numbers = [of.min_run_tokens as f32, of.express, of.initial_share];
+        let name = [&[of.filter.to_owned()][..], &numbers.map(|of| of.to_string())].concat();
         let figures = [of.replayed.gains, of.replayed.tails].concat();
         let figures: Vec<String> = figures.iter().map(|figure| format!("{figure:.3}")).collect();
         table.row([&name[..], &figures, &of.replayed.cells()].concat());
@@ -87,12 +117,18 @@ pub fn table(options: &[RankOptions]) -> Table {
 
 /// The options to serve with.
 pub fn advice(options: &[RankOptions]) -> String {
-    let RankOptions { min_run_tokens, initial_share, .. } = options[chosen(options)];
-    match chosen(options) {
-        0 => "the rank's default options are as good as any".to_owned(),
-        _ => format!(
-            "serve it with --min-run-tokens {min_run_tokens} --initial-share {initial_share}"
-        ),
+    let (default, of) = (&options[0], &options[chosen(options)]);
+    let named = [
+        ("--filter", default.filter.to_owned(), of.filter.to_owned()),
+        ("--min-run-tokens", default.min_run_tokens.to_string(), of.min_run_tokens.to_string()),
+        ("--express", default.express.to_string(), of.express.to_string()),
+        ("--initial-share", default.initial_share.to_string(), of.initial_share.to_string()),
+    ];
+    let other = named.into_iter().filter(|(_, default, own)| default != own);
+    let other: Vec<String> = other.map(|(name, _, own)| format!("{name} {own}")).collect();
+    match &other[..] {
+        [] => "the rank's default options are as good as any".to_owned(),
+        other => format!("serve it with {}", other.join(" ")),
     }
 }
 
@@ -120,7 +156,11 @@ mod tests {
             Replayed { gains, tails, shortfall, standard_error: 0.02 }
         };
         let of = of.iter().map(replayed);
-        of.map(|replayed| RankOptions { min_run_tokens: 0, initial_share: 0.0, replayed }).collect()
+        let of = of.zip(0..).map(|(replayed, min_run_tokens)| {
+            let (filter, express, initial_share) = ("raw", 0.5, 0.0);
+            RankOptions { filter, min_run_tokens, express, initial_share, replayed }
+        });
+        of.collect()
     }
 
     #[test]
@@ -131,5 +171,15 @@ mod tests {
         assert_eq!(chosen(&[(0.015, 1.1), (0.0, 1.1)]), 0, "within the error");
         assert_eq!(chosen(&[(0.001, 1.3), (0.05, 1.1)]), 1, "a tail beyond the bound");
         assert_eq!(chosen(&[(0.05, 1.1), (0.0, 1.12), (0.01, 1.1), (0.03, 1.0)]), 2, "less p99");
+    }
+
+    #[test]
+    fn the_advice_names_what_differs_from_the_defaults() {
+        let equal = options(&[(0.01, 1.0), (0.0, 1.0)]);
+        assert_eq!(advice(&equal), "the rank's default options are as good as any");
+        let mut better = options(&[(0.1, 1.0), (0.0, 1.0)]);
+        (better[1].filter, better[1].express) = ("tokens", 1.0);
+        let says = "serve it with --filter tokens --min-run-tokens 1 --express 1";
+        assert_eq!(advice(&better), says);
     }
 }
