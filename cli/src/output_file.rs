@@ -62,13 +62,33 @@ impl OutputFile {
         &self.path
     }
 
-    /// Replaces the content.
+    /// Replaces the content, that of a file at once: one whose write fails keeps what it had.
     pub fn write(&self, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let is_file = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file());
+        // A device or a pipe cannot be replaced, nor should a link be.
+        let written = match is_file {
+            true => self.replace(content.as_ref()),
+            false => self.overwrite(&self.path, content.as_ref()),
+        };
+        written.map_err(|error| self.unwritable(error))
+    }
+
+    fn overwrite(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
         let mut options = self.options.clone();
-        let opened = options.write(true).create(true).truncate(true).open(&self.path);
-        opened
-            .and_then(|mut file| file.write_all(content.as_ref()))
-            .map_err(|error| self.unwritable(error))
+        options.write(true).create(true).truncate(true).open(path)?.write_all(content)
+    }
+
+    /// Writes a file beside the present one, which then takes its name and permissions.
+    fn replace(&self, content: &[u8]) -> std::io::Result<()> {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = self.path.with_file_name(name);
+        let permissions = fs::metadata(&self.path)?.permissions();
+        let replaced = self
+            .overwrite(&part, content)
+            .and_then(|()| fs::set_permissions(&part, permissions))
+            .and_then(|()| fs::rename(&part, &self.path));
+        replaced.inspect_err(|_| _ = fs::remove_file(&part))
     }
 
     fn unwritable(&self, error: std::io::Error) -> Error {
@@ -152,6 +172,29 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).expect("text"), text);
             OutputFile::claim(path.clone(), true).expect("forced");
         }
+        fs::remove_dir_all(folder).expect("the test's own folder");
+    }
+
+    #[test]
+    fn a_write_that_fails_keeps_the_earlier_result_and_one_that_succeeds_its_permissions() {
+        let folder = std::env::temp_dir().join(format!("trail-replaced-{}", std::process::id()));
+        let path = folder.join("result.json");
+        let file = OutputFile::claim_private(path.clone(), false).expect("nothing is there");
+        file.write("first").expect("written");
+        let part = folder.join(format!("result.json.{}.part", std::process::id()));
+        fs::create_dir(&part).expect("in the way");
+        assert!(file.write("second").is_err());
+        assert_eq!(fs::read_to_string(&path).expect("text"), "first");
+        fs::remove_dir(&part).expect("empty");
+        file.write("third").expect("written");
+        assert_eq!(fs::read_to_string(&path).expect("text"), "third");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(&path).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1, "no part is left");
         fs::remove_dir_all(folder).expect("the test's own folder");
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use trail_cli::drive::Display;
+use trail_cli::notice;
 use trail_platform::stats::median;
 use trail_runtime::engine::{
     CollectedStep, ComputeDevice, EngineConfig, Request, StepObserver, StepOutcome, StepWork,
@@ -18,6 +20,14 @@ const OUTPUT_TOKENS: u32 = 12;
 const BATCHES: [usize; 4] = [8, 4, 2, 1];
 /// Prompt lengths, tokens, as far as the model's context reaches.
 const PROMPTS: [usize; 5] = [4, 24, 96, 384, 768];
+
+/// Time after which no repetition is begun, nor in the first one a prompt length beyond
+/// [`LEAST_PROMPTS`]: a large model on a busy machine ends within about three minutes.
+const BUDGET: Duration = Duration::from_secs(120);
+/// Prompt lengths that tell the costs of rows, prompt tokens and context apart.
+const LEAST_PROMPTS: usize = 3;
+/// Prompt lengths of the warm-up.
+const WARM_PROMPTS: usize = 2;
 
 /// Work of a step and its median time, nanoseconds.
 pub type Observation = (StepWork, f64);
@@ -38,7 +48,8 @@ impl StepObserver for LastWork {
     }
 }
 
-/// Runs the sweep `repeats` times. Returns the observations and the device's description.
+/// Runs the sweep `repeats` times, as far as [`BUDGET`] allows. Returns the observations and the
+/// device's description.
 pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
     let last = LastWork::default();
     let probe = bench.probe().map_err(|error| error.to_string())?;
@@ -50,20 +61,42 @@ pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
     let mut engine =
         SteppedEngine::new(bench.model.clone(), config).map_err(|error| error.to_string())?;
     let longest = bench.model.config.max_context - OUTPUT_TOKENS as usize;
+    let prompts: Vec<usize> = PROMPTS.into_iter().filter(|&prompt| prompt <= longest).collect();
     let mut times: BTreeMap<[u64; 3], Vec<f64>> = BTreeMap::new();
-    // The first repetition warms up.
-    for repeat in 0..=bench.repeats {
-        for prompt in PROMPTS.into_iter().filter(|&prompt| prompt <= longest) {
-            for share in BATCHES {
-                let batch = (engine.max_running() / share).max(1);
-                for (work, ns) in steps(&mut engine, &last, batch, prompt, bench.device())? {
-                    let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
-                    if repeat > 0 {
-                        times.entry(key).or_default().push(ns);
-                    }
+    let mut measure = |engine: &mut SteppedEngine, prompt: usize, is_kept: bool| {
+        for share in BATCHES {
+            let batch = (engine.max_running() / share).max(1);
+            for (work, ns) in steps(engine, &last, batch, prompt, bench.device())? {
+                let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
+                if is_kept {
+                    times.entry(key).or_default().push(ns);
                 }
             }
         }
+        Ok::<(), String>(())
+    };
+    for &prompt in prompts.iter().take(WARM_PROMPTS) {
+        measure(&mut engine, prompt, false)?;
+    }
+    let begin = Instant::now();
+    let is_over = || begin.elapsed() > BUDGET;
+    let mut display = Display::new(bench.repeats);
+    let mut done = 0;
+    while done < bench.repeats && (done == 0 || !is_over()) {
+        display.begin("sweep", prompts.len());
+        for (at, &prompt) in prompts.iter().enumerate() {
+            if done == 0 && at >= LEAST_PROMPTS && is_over() {
+                break;
+            }
+            display.draw(at, |_| format!("prompts of {prompt} tokens"));
+            measure(&mut engine, prompt, true)?;
+        }
+        display.end();
+        done += 1;
+    }
+    if done < bench.repeats {
+        let (all, seconds) = (bench.repeats, BUDGET.as_secs());
+        notice(format_args!("{done} of {all} repetitions: the {seconds} s for them are over"));
     }
     let observations = times.iter().map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
         let work = StepWork { decode_rows, prefill_tokens, context_tokens, ..StepWork::default() };
