@@ -51,6 +51,23 @@ def test_the_shortest_expected_goes_first_and_may_preempt() -> None:
     assert [row.request for row in scheduler.plan(0.03).rows] == [long]
 
 
+def test_the_first_prediction_may_have_a_share_of_the_rank() -> None:
+    for share, first in ((0.0, 0), (0.5, 1)):
+        scheduler = Scheduler(
+            "trail:1", max_running=1, min_run_tokens=0, tail_bound=0.0, initial_share=share
+        )
+        # Expected to be short by the probe, and long by the prompt; the other one in between.
+        running = scheduler.submit(8, 400, predicted_length=300.0)
+        scheduler.plan(0.0)
+        scheduler.advance()
+        scheduler.predict(running, 20.0)
+        waiting = scheduler.submit(8, 400, arrival=0.01, predicted_length=60.0)
+        best = scheduler.plan(0.01).rows[0].request
+        assert best == (running, waiting)[first]
+    with pytest.raises(RequestError, match="initial_share is 2: give a number from 0 to 1"):
+        Scheduler("trail", initial_share=2.0)
+
+
 def test_a_prediction_counts_down() -> None:
     scheduler = Scheduler("trail", max_running=4)
     request = scheduler.submit(8, 100)
