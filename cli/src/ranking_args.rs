@@ -42,7 +42,7 @@ pub(crate) struct RankingArgs {
     #[arg(long, global = true, value_name = "TOKENS", value_parser = factor)]
     prefill_weight: Option<f32>,
     /// Share that the first prediction, counted down, has in a rank beside the probe's, 0 to 1
-    /// [default: 0]
+    /// (trail, trail-auto) [default: 0]
     #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
     initial_share: Option<f32>,
     /// Point of the prompt's predicted distribution that is the first prediction [default: mean]
@@ -65,13 +65,14 @@ impl RankingArgs {
     /// Says which of the given options, and of `--c` if it `has_c`, `policy` does not have.
     pub(crate) fn warn_of_idle_options(&self, mut policy: PolicyKind, has_c: bool) {
         let (is_ranked, is_trail) = (policy.ranking_mut().is_some(), policy.trail_mut().is_some());
+        let is_gittins = matches!(policy, PolicyKind::Gittins(_));
         let options = [
             ("--paper", self.paper, is_ranked),
             ("--min-run-tokens", self.min_run_tokens.is_some(), is_trail),
             ("--tail-bound", self.tail_bound.is_some(), is_ranked),
             ("--express", self.express.is_some(), is_ranked),
             ("--prefill-weight", self.prefill_weight.is_some(), is_ranked),
-            ("--initial-share", self.initial_share.is_some(), is_trail),
+            ("--initial-share", self.initial_share.is_some(), is_trail && !is_gittins),
             ("--initial-length", self.initial_length.is_some(), is_trail),
             ("--c", has_c, is_trail || matches!(policy, PolicyKind::TrailBert(_))),
         ];

@@ -38,6 +38,7 @@ fn options_that_the_policy_does_not_have_are_named() {
             "fcfs has no --tail-bound, --c",
         ),
         (&["--policy", "sjf", "--min-run-tokens", "2"], "sjf has no --min-run-tokens"),
+        (&["--policy", "gittins", "--initial-share", "0.2"], "gittins has no --initial-share"),
         (&["--tail-bound", "2", "--c", "0.5", "--initial-length", "mean"], ""),
     ] {
         let output = trail_rt(&[&generate[..], options].concat());

@@ -16,6 +16,7 @@ use trail_cli::{Error, OutputFile};
 
 use crate::model::BenchModel;
 use crate::report::{Column, Group};
+use sweep::Swept;
 
 /// Options of `bench steps`.
 #[derive(Args, Clone, Debug)]
@@ -46,7 +47,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
     // A file that cannot be written is refused before the measurement.
     let claim = |path: &PathBuf| OutputFile::claim(path.clone(), args.force);
     let out = args.out.as_ref().map(claim).transpose()?;
-    let (observations, device) = sweep::run(bench)?;
+    let Swept { observations, device, repeats } = sweep::run(bench)?;
     let cost = fit::fit(&observations, bench.model.config.mixture.as_ref())
         .ok_or_else(|| Error::failed("the steps' times do not grow with their work"))?;
     let residual = fit::residual(&cost, &observations);
@@ -69,6 +70,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
             "model": bench.name,
             "device": device,
             "residual": residual,
+            "repeats": repeats,
         });
         let mut coefficients = json!(cost);
         if let (Some(all), Some(file)) = (coefficients.as_object_mut(), file.as_object()) {
@@ -81,6 +83,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
         "device": device,
         "step_cost_ns": cost,
         "residual": residual,
+        "repeats": repeats,
         "rows": points,
     }))
 }

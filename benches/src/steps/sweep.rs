@@ -48,61 +48,91 @@ impl StepObserver for LastWork {
     }
 }
 
-/// Runs the sweep `repeats` times, as far as [`BUDGET`] allows. Returns the observations and the
-/// device's description.
-pub fn run(bench: &BenchModel) -> Result<(Vec<Observation>, String), String> {
-    let last = LastWork::default();
-    let probe = bench.probe().map_err(|error| error.to_string())?;
-    let config = EngineConfig {
-        probe: Some(probe),
-        observer: Some(Box::new(last.clone())),
-        ..bench.config()
-    };
-    let mut engine =
-        SteppedEngine::new(bench.model.clone(), config).map_err(|error| error.to_string())?;
+/// Result of a sweep.
+pub struct Swept {
+    /// The observations, one for each work.
+    pub observations: Vec<Observation>,
+    /// Description of the device.
+    pub device: String,
+    /// Repetitions that were made.
+    pub repeats: usize,
+}
+
+/// An engine, and the times of its steps by their work.
+struct Sweep {
+    engine: SteppedEngine,
+    last: LastWork,
+    device: ComputeDevice,
+    times: BTreeMap<[u64; 3], Vec<f64>>,
+}
+
+impl Sweep {
+    fn new(bench: &BenchModel) -> Result<Sweep, String> {
+        let last = LastWork::default();
+        let probe = bench.probe().map_err(|error| error.to_string())?;
+        let config = EngineConfig {
+            probe: Some(probe),
+            observer: Some(Box::new(last.clone())),
+            ..bench.config()
+        };
+        let engine = SteppedEngine::new(bench.model.clone(), config);
+        let engine = engine.map_err(|error| error.to_string())?;
+        Ok(Sweep { engine, last, device: bench.device(), times: BTreeMap::new() })
+    }
+
+    /// Times all batches with prompts of `prompt` tokens.
+    fn measure(&mut self, prompt: usize) -> Result<(), String> {
+        for share in BATCHES {
+            let batch = (self.engine.max_running() / share).max(1);
+            for (work, ns) in steps(&mut self.engine, &self.last, batch, prompt, self.device)? {
+                let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
+                self.times.entry(key).or_default().push(ns);
+            }
+        }
+        Ok(())
+    }
+
+    /// Repeats the measurement of `prompts`, as far as [`BUDGET`] allows. Returns the repetitions.
+    fn repeat(&mut self, prompts: &[usize], repeats: usize) -> Result<usize, String> {
+        let begin = Instant::now();
+        let is_over = || begin.elapsed() > BUDGET;
+        let mut display = Display::new(repeats);
+        let mut done = 0;
+        while done < repeats && (done == 0 || !is_over()) {
+            display.begin("sweep", prompts.len());
+            for (at, &prompt) in prompts.iter().enumerate() {
+                if done == 0 && at >= LEAST_PROMPTS && is_over() {
+                    break;
+                }
+                display.draw(at, |_| format!("prompts of {prompt} tokens"));
+                self.measure(prompt)?;
+            }
+            display.end();
+            done += 1;
+        }
+        Ok(done)
+    }
+}
+
+/// Runs the sweep `repeats` times, as far as [`BUDGET`] allows.
+pub fn run(bench: &BenchModel) -> Result<Swept, String> {
     let longest = bench.model.config.max_context - OUTPUT_TOKENS as usize;
     let prompts: Vec<usize> = PROMPTS.into_iter().filter(|&prompt| prompt <= longest).collect();
-    let mut times: BTreeMap<[u64; 3], Vec<f64>> = BTreeMap::new();
-    let mut measure = |engine: &mut SteppedEngine, prompt: usize, is_kept: bool| {
-        for share in BATCHES {
-            let batch = (engine.max_running() / share).max(1);
-            for (work, ns) in steps(engine, &last, batch, prompt, bench.device())? {
-                let key = [work.decode_rows, work.prefill_tokens, work.context_tokens];
-                if is_kept {
-                    times.entry(key).or_default().push(ns);
-                }
-            }
-        }
-        Ok::<(), String>(())
-    };
-    for &prompt in prompts.iter().take(WARM_PROMPTS) {
-        measure(&mut engine, prompt, false)?;
-    }
-    let begin = Instant::now();
-    let is_over = || begin.elapsed() > BUDGET;
-    let mut display = Display::new(bench.repeats);
-    let mut done = 0;
-    while done < bench.repeats && (done == 0 || !is_over()) {
-        display.begin("sweep", prompts.len());
-        for (at, &prompt) in prompts.iter().enumerate() {
-            if done == 0 && at >= LEAST_PROMPTS && is_over() {
-                break;
-            }
-            display.draw(at, |_| format!("prompts of {prompt} tokens"));
-            measure(&mut engine, prompt, true)?;
-        }
-        display.end();
-        done += 1;
-    }
-    if done < bench.repeats {
+    let mut sweep = Sweep::new(bench)?;
+    prompts.iter().take(WARM_PROMPTS).try_for_each(|&prompt| sweep.measure(prompt))?;
+    sweep.times.clear();
+    let repeats = sweep.repeat(&prompts, bench.repeats)?;
+    if repeats < bench.repeats {
         let (all, seconds) = (bench.repeats, BUDGET.as_secs());
-        notice(format_args!("{done} of {all} repetitions: the {seconds} s for them are over"));
+        notice(format_args!("{repeats} of {all} repetitions: the {seconds} s for them are over"));
     }
-    let observations = times.iter().map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
+    let times = sweep.times.iter();
+    let observations = times.map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
         let work = StepWork { decode_rows, prefill_tokens, context_tokens, ..StepWork::default() };
         (work, median(ns))
     });
-    Ok((observations.collect(), engine.device().to_owned()))
+    let device = sweep.engine.device().to_owned();
+    Ok(Swept { observations: observations.collect(), device, repeats })
 }
 
 /// Runs `batch` requests with prompts of `prompt` tokens, half of the requests after the others

@@ -1,6 +1,5 @@
 //! `trail-rt probe fit`: the token filter of a probe, fitted to newly collected answers.
 
-use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -46,8 +45,7 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
     let (temperature, evidence) = (fit.temperature, fit.evidence);
     probe.fit = Some(fit);
     probe.filter_kind = Some(FilterKind::Tokens);
-    fs::write(out.path(), probe.to_bytes(Storage::Bf16))
-        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
+    out.write(&probe.to_bytes(Storage::Bf16))?;
     let text = match json {
         true => json!({ "probe": args.out, "temperature": temperature, "evidence": evidence })
             .to_string(),

@@ -57,8 +57,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let chosen = judged[0].candidate;
     let options = rank_options::compare(&mut candidates[chosen], &shards, predictor.as_ref())?;
     let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
-    fs::write(out.path(), probe.to_bytes(Storage::Bf16))
-        .map_err(|error| Error::failed(format!("cannot write {}: {error}", args.out.display())))?;
+    out.write(&probe.to_bytes(Storage::Bf16))?;
     // The probe is written: nothing is left to go on with.
     let _ = fs::remove_file(state);
     let points = match args.curve {
