@@ -15,9 +15,11 @@ use crate::fingerprint::fingerprint;
 use crate::locate;
 use crate::prediction_args::{FilterName, PredictionArgs, PredictorKind};
 
-/// Names of the files, beside a model or in a folder of [`locate::probes`].
+/// Name of a probe's file, beside a model or in a folder of [`locate::probes`].
 const PROBE: &str = "probe.safetensors";
-const PREDICTOR: &str = "predictor.safetensors";
+
+/// Name of a length predictor's file, beside a model or its probe.
+pub const PREDICTOR: &str = "predictor.safetensors";
 
 /// Folder of an encoder, beside the predictor that reads its embeddings.
 const ENCODER: &str = "encoder";

@@ -1,7 +1,8 @@
 //! Options of the rank under `trail`, `trail-auto`, `gittins`, `sjf` and `po`.
 
 use clap::{Args, ValueEnum};
-use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail};
+use trail_probe::RankOptions;
+use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail, TrailAuto};
 
 use crate::count::count_u32;
 use crate::notice::notice;
@@ -93,13 +94,11 @@ impl RankingArgs {
             return policy.with_ranking(Ranking::PAPER);
         }
         let Some(ranking) = policy.ranking_mut() else { return policy };
-        let set = |to: &mut f32, value: Option<f32>| *to = value.unwrap_or(*to);
-        let Ranking { tail_bound, express, prefill_weight, initial_share, .. } = ranking;
-        set(tail_bound, self.tail_bound);
-        set(express, self.express);
-        set(prefill_weight, self.prefill_weight);
-        set(initial_share, self.initial_share);
-        ranking.min_run_tokens = self.min_run_tokens.unwrap_or(ranking.min_run_tokens);
+        set(&mut ranking.min_run_tokens, self.min_run_tokens);
+        set(&mut ranking.tail_bound, self.tail_bound);
+        set(&mut ranking.express, self.express);
+        set(&mut ranking.prefill_weight, self.prefill_weight);
+        set(&mut ranking.initial_share, self.initial_share);
         if let (Some(trail), Some(point)) = (policy.trail_mut(), self.initial_length) {
             trail.r = match point {
                 Initial::Likeliest => InitialLength::Likeliest,
@@ -108,6 +107,23 @@ impl RankingArgs {
             };
         }
         policy
+    }
+}
+
+/// `policy` with the options of the rank that a probe file names, if it is `trail` or `trail-auto`,
+/// which they were chosen for.
+pub fn with_rank_options(mut policy: PolicyKind, options: RankOptions) -> PolicyKind {
+    if let PolicyKind::Trail(trail) | PolicyKind::TrailAuto(TrailAuto { trail }) = &mut policy {
+        set(&mut trail.ranking.min_run_tokens, options.min_run_tokens);
+        set(&mut trail.ranking.express, options.express);
+        set(&mut trail.ranking.initial_share, options.initial_share);
+    }
+    policy
+}
+
+fn set<T>(to: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *to = value;
     }
 }
 

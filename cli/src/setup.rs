@@ -7,12 +7,11 @@ use std::time::Duration;
 use trail_probe::{FilterKind, Probe};
 use trail_runtime::cuda;
 use trail_runtime::engine::{
-    BlockSink, BuildError, Clock, ComputeDevice, CpuSettings, DEFAULT_C, Engine, EngineConfig,
-    Needs, PolicyKind, QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
+    BlockSink, BuildError, Clock, ComputeDevice, CpuSettings, Engine, EngineConfig, PolicyKind,
+    QueueConfig, SamplingParams, StepCost, SteppedEngine, load_step_cost,
 };
 use trail_runtime::model::{Dtype, GenerationConfig, Model, Quantization, WeightFiles, files};
 use trail_runtime::text::{ChatMessage, ChatOptions, ChatTemplate, Tokenizer};
-use trail_scheduler::policies::Sjf;
 use trail_scheduler::{LogSink, Preemption, SchedulerConfig};
 
 use crate::args::{Device, EngineArgs};
@@ -42,7 +41,7 @@ pub struct Setup {
     sampling: SamplingSource,
     /// `None` if the model has no tokenizer: token ids can still be served.
     tokenizer: Option<Arc<Tokenizer>>,
-    predictions: PredictionFiles,
+    pub(crate) predictions: PredictionFiles,
     /// True if requests carry their predictions.
     replays: bool,
 }
@@ -179,26 +178,6 @@ impl Setup {
         let build =
             |model, config| Engine::new(model, EngineConfig { block_sink: Some(sink()), ..config });
         self.build(args, policy, args.max_requests, None, build)
-    }
-
-    /// The policy that is named, or the model's, if it can serve.
-    pub(crate) fn serving_policy(&self, args: &EngineArgs) -> Result<PolicyKind, Error> {
-        let policy = args.policy.unwrap_or_else(|| self.default_policy());
-        if policy.needs() == Needs::TrueLengths {
-            return Err(Error::usage(format!(
-                "policy {policy} needs the true length of every answer, which only the recorded runs \
-                 of demo and bench serve know: choose another one, fcfs or trail for instance"
-            )));
-        }
-        if policy.needs() == Needs::Nothing && self.predictions.names_predictor() {
-            notice(format_args!(
-                "warning: policy {} orders requests without predictions: --length-predictor \
-                 changes only what is reserved and reported",
-                policy.name()
-            ));
-        }
-        args.warn_of_idle_options(policy);
-        Ok(args.with_options(policy))
     }
 
     /// An engine with another policy and room for at least `max_requests` requests, and a decision
@@ -364,23 +343,6 @@ impl Setup {
     pub fn predictors(&self, files: &[PathBuf]) -> Result<(Option<Loaded>, Vec<Loaded>), Error> {
         let serving = Serving { model: &self.model, tokenizer: &|| self.tokenizer() };
         self.predictions.predictors(files, &serving)
-    }
-
-    fn default_policy(&self) -> PolicyKind {
-        if self.probe_file().is_some() {
-            return PolicyKind::trail(DEFAULT_C);
-        }
-        if self.predictions.names_predictor() {
-            notice(
-                "warning: no probe beside the model: shortest predicted job first, by \
-                 --length-predictor (give a probe with --probe FILE)",
-            );
-            return PolicyKind::Sjf(Sjf::default());
-        }
-        notice(
-            "warning: no probe beside the model: first come, first served (give one with --probe FILE)",
-        );
-        PolicyKind::Fcfs
     }
 }
 

@@ -16,6 +16,7 @@
 //! * `filter`, optional: `raw`, `bins` or `tokens`, the filter that predictions pass; by default
 //!   `tokens` with a fit, else `bins`;
 //! * `head`, optional: `bins` (the default) or `survival` ([`HeadKind`]);
+//! * `min_run_tokens`, `express`, `initial_share`, optional: [`RankOptions`];
 //! * `model`, optional: a fingerprint of the model that the probe was trained for, at most 128
 //!   characters;
 //! * any other key: the record of the training, which is kept and not interpreted.
@@ -39,6 +40,7 @@ use crate::error::Error;
 use crate::head::Head;
 use crate::inputs::Inputs;
 use crate::lengths::Lengths;
+use crate::rank_options::RankOptions;
 use crate::smoothing::Smoother;
 use crate::tap_layers::TapLayers;
 use crate::token_filter::{Fit, TokenFilter};
@@ -69,6 +71,8 @@ pub struct Probe {
     pub fit: Option<Fit>,
     /// The filter of its predictions. `None`: over tokens if there is a fit, else over bins.
     pub filter_kind: Option<FilterKind>,
+    /// Options of the rank to schedule with.
+    pub rank_options: RankOptions,
     /// Fingerprint of the model that it was trained for, at most 128 characters; errors quote it.
     pub model: Option<String>,
     /// Record of the training: the metadata that the format does not define.
@@ -81,9 +85,17 @@ impl Probe {
     pub fn new(weights: Weights, bins: Bins, layers: TapLayers) -> Probe {
         assert_eq!(weights.bins, bins.count(), "bins of the weights, and bins");
         let head = Head::new(&weights);
-        let (fit, filter_kind, model, record) = (None, None, None, BTreeMap::new());
-        let weights = Arc::new(weights);
-        Probe { layers, bins, head, weights, fit, filter_kind, model, record }
+        Probe {
+            layers,
+            bins,
+            head,
+            weights: Arc::new(weights),
+            fit: None,
+            filter_kind: None,
+            rank_options: RankOptions::default(),
+            model: None,
+            record: BTreeMap::new(),
+        }
     }
 
     /// True if its predictions can pass a filter: filters take answers that are cut as ended, which
@@ -152,9 +164,11 @@ impl Probe {
             0 => None,
             at => Some(FilterKind::ALL[at - 1]),
         };
+        let rank_options = RankOptions::read(&mut reader)?;
         let model = reader.model()?;
         let record = reader.into_record();
-        Ok(Probe { fit, filter_kind, model, record, ..Probe::new(weights, bins, layers) })
+        let plain = Probe::new(weights, bins, layers);
+        Ok(Probe { fit, filter_kind, rank_options, model, record, ..plain })
     }
 
     /// The contents of a probe file. Keys of the record that the format defines are left out.
@@ -196,7 +210,8 @@ impl Probe {
         let is_plain = weights.inputs() == Inputs::default() && weights.kind == HeadKind::Bins;
         let version = if is_plain { 2 } else { VERSION };
         let own = if is_plain { &own[..3] } else { &own };
-        serialize(Common { format: FORMAT, version, bins, model, record }, own, &tensors, storage)
+        let own: Vec<_> = own.iter().cloned().chain(self.rank_options.named()).collect();
+        serialize(Common { format: FORMAT, version, bins, model, record }, &own, &tensors, storage)
     }
 
     /// An untrained probe of the paper's shape, the same for the same seed: for tests and timing.

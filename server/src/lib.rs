@@ -65,6 +65,7 @@ mod options;
 mod page;
 mod past_call;
 mod policy;
+mod policy_defaults;
 mod process_limits;
 mod prompt;
 mod prompt_scores;

@@ -89,11 +89,11 @@ impl ServedPolicy {
 }
 
 impl Change {
-    /// The policy that it asks for.
-    fn policy(&self) -> Result<PolicyKind, ApiError> {
+    /// The policy that it asks for, with `model`'s options of the rank.
+    fn policy(&self, model: &ServedModel) -> Result<PolicyKind, ApiError> {
         let invalid = |field: &str, why: String| ApiError::invalid_field(field, why);
-        let mut policy: PolicyKind =
-            self.policy.parse().map_err(|why: String| invalid("policy", why))?;
+        let parsed = self.policy.parse().map_err(|why: String| invalid("policy", why))?;
+        let mut policy = model.policies.apply(parsed);
         let name = policy.name();
         let has_none = |field| invalid(field, format!("policy {name} has no '{field}'"));
         if let Some(Real(c)) = self.c {
@@ -154,7 +154,7 @@ pub(crate) async fn reset(
     Query(which): Query<Which>,
 ) -> Result<Json<ServedPolicy>, ApiError> {
     access.check_admin("the policy")?;
-    let set = |name: &str, model: &ServedModel| set(name, model, model.first_policy, &access);
+    let set = |name: &str, model: &ServedModel| set(name, model, model.policies.first, &access);
     of_loaded(&state, which.model.as_deref(), set)?
 }
 
@@ -180,6 +180,6 @@ pub(crate) async fn change(
 ) -> Result<Json<ServedPolicy>, ApiError> {
     access.check_admin("the policy")?;
     let (change, _) = admitted.read(|body: &Body| body.read::<Change>()).await?;
-    let set = |name: &str, model: &ServedModel| set(name, model, change.policy()?, &access);
+    let set = |name: &str, model: &ServedModel| set(name, model, change.policy(model)?, &access);
     of_loaded(&state, change.model.as_deref(), set)?
 }

@@ -6,11 +6,12 @@ use sha2::{Digest, Sha256};
 use trail_cli::{Error, Setup};
 use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
-use trail_runtime::engine::{Engine, PolicyKind, SamplingParams};
+use trail_runtime::engine::{Engine, SamplingParams};
 use trail_runtime::text::{ChatTemplate, Tokenizer};
 
 use crate::error::ApiError;
 use crate::live::LiveModel;
+use crate::policy_defaults::PolicyDefaults;
 use crate::reasoning::ReasoningFormat;
 use crate::state::version;
 use crate::tool_calls::ToolFormat;
@@ -33,8 +34,8 @@ pub(crate) struct ServedModel {
     pub fingerprint: String,
     /// Engine that runs the requests.
     pub engine: Engine,
-    /// Policy that the engine began with.
-    pub first_policy: PolicyKind,
+    /// Parameters of its policies.
+    pub policies: PolicyDefaults,
     /// Tokenizer of the model.
     pub tokenizer: Arc<Tokenizer>,
     /// Compiles the grammars of requests.
@@ -56,10 +57,11 @@ impl ServedModel {
     pub(crate) fn new(setup: Setup, engine: Engine, formats: Formats) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
+        let policies = PolicyDefaults { first: engine.policy(), probe: setup.rank_options()? };
         Ok(ServedModel {
-            live: LiveModel::start(&engine)?,
+            live: LiveModel::start(&engine, policies)?,
             fingerprint: fingerprint(&engine),
-            first_policy: engine.policy(),
+            policies,
             sampling: setup.load_sampling_defaults()?,
             grammars: GrammarCompiler::new(tokenizer.clone(), &engine.model().config),
             tokenizer,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::collection::{Folder, collecting, json};
 use crate::common::{assert_refused, trail_rt};
+use serde_json::Value;
 use trail_probe::{Bins, HeadKind, Inputs, Probe, Storage, TapLayers, Weights};
 use trail_training::Shard;
 
@@ -13,6 +14,33 @@ use trail_training::Shard;
 fn training<'a>(data: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let options = ["probe", "train", "--json", "--data", data, "--out", out, "--threads", "2"];
     [&options[..], &["--epochs", "3", "--hidden", "32", "--batch", "32"], more].concat()
+}
+
+/// Trains a probe with its filter and options of the rank, and returns the report.
+fn trained_by_replay(folder: &Folder, data: &str, probe: &str) -> Value {
+    let plain = ["--seed", "1,2,1", "--head", "bins,bins", "--inputs", "activation", "--curve"];
+    let trained = |more: &[&str]| json(&trail_rt(&training(data, probe, more)));
+    let options = |report: &Value| report["rank_options"].as_array().expect("a list").clone();
+    let by_probe = options(&trained(&[&plain[..5], &["activation"]].concat()));
+    // From here on it is beside the probe, and the probe will be served with it.
+    let predictor = folder.file("predictor.safetensors");
+    json(&trail_rt(&["predictor", "train", "--json", "--data", data, "--out", &predictor]));
+    let report = trained(&[&plain[..], &["--force"]].concat());
+    let options = options(&report);
+    assert_eq!((options.len(), by_probe.len()), (24, 12), "3 filters; the probe has no share");
+    assert_eq!(
+        (&options[0]["min_run_tokens"], &options[0]["initial_share"]),
+        (&24.into(), &0.0.into())
+    );
+    assert!(options.iter().all(|of| of["tails"][1].as_f64().is_some_and(|tail| tail > 0.0)));
+    assert_ne!(options[0], by_probe[0], "r is another");
+    assert!(options.contains(&report["chosen"]));
+    let inspected = json(&trail_rt(&["probe", "inspect", "--json", probe]));
+    assert_eq!(inspected["filter"], report["chosen"]["filter"]);
+    for (name, value) in inspected["rank_options"].as_object().expect("options") {
+        assert_eq!(*value, report["chosen"][name].to_string(), "{name}");
+    }
+    report
 }
 
 #[test]
@@ -24,18 +52,8 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let rows = report["rows"].as_u64().expect("a number");
     assert!(rows > 24 * 4 && rows <= 24 * 8, "{rows}");
 
-    let predictor = folder.file("predictor.safetensors");
-    json(&trail_rt(&["predictor", "train", "--json", "--data", &data, "--out", &predictor]));
     let probe = folder.file("probe.safetensors");
-    let plain = ["--seed", "1,2,1", "--head", "bins,bins", "--inputs", "activation", "--curve"];
-    let trained = |more: &[&str]| json(&trail_rt(&training(&data, &probe, more)));
-    let by_probe = trained(&[&plain[..5], &["activation"]].concat());
-    let report = trained(&[&plain[..], &["--initial-predictor", &predictor, "--force"]].concat());
-    let options = report["rank_options"].as_array().expect("a list");
-    assert_eq!((options.len(), &options[0]["min_run_tokens"]), (24, &24.into()), "3 filters");
-    assert_eq!(options[0]["initial_share"], 0.0);
-    assert!(options.iter().all(|of| of["tails"][1].as_f64().is_some_and(|tail| tail > 0.0)));
-    assert_ne!(report["rank_options"], by_probe["rank_options"], "r is another");
+    let report = trained_by_replay(&folder, &data, &probe);
     assert_eq!(report["rows"].as_array().expect("a list").len(), 4);
     assert_eq!(report["replays"].as_array().expect("a list").len(), 3, "filters");
     let curve = report["curve"].as_array().expect("a list");
@@ -76,13 +94,45 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let simulated = ["simulate", "--json", "--trace", &traces, "--policies", "trail"];
     json(&trail_rt(&simulated));
 
-    let other = if report["replays"][0]["filter"] == "bins" { "tokens" } else { "bins" };
+    let other = if report["chosen"]["filter"] == "bins" { "tokens" } else { "bins" };
     let by_other = json(&trail_rt(&[&of_data[..], &["--filter", other]].concat()));
     assert_eq!(by_other["mae"]["raw"], by_data["mae"]["raw"]);
     assert_ne!(by_other["mae"]["refined"], by_data["mae"]["refined"]);
     let prompt = ["generate", "--prompt", "hi", "--max-tokens", "4", "--policy", "trail"];
     let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let both = json(&trail_rt(&training(&format!("{data},{held}"), &probe, &["--force"])));
+    assert_eq!(both["record"]["training_prompts"], "48");
+}
+
+/// The options of the rank in the decision log of `policy`.
+fn recorded(folder: &Folder, policy: &str, options: &[&str]) -> Value {
+    let (out, log) = (folder.file("out"), folder.file("log.jsonl"));
+    let demo = ["demo", "--prompts", "2", "--max-tokens", "4", "--out", &out, "--record", &log];
+    let output = trail_rt(&[&demo[..], &["--policies", policy], options].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = fs::read_to_string(folder.file(&format!("log.{policy}.jsonl"))).expect("a log");
+    let header: Value = serde_json::from_str(log.lines().next().expect("a line")).expect("JSON");
+    header["trail"]["ranking"].clone()
+}
+
+#[test]
+fn a_probe_brings_the_options_of_its_rank() {
+    let folder = Folder::new("rank-options");
+    let file = folder.file("probe.safetensors");
+    let mut probe = Probe::random(256, 3, 1);
+    probe.rank_options.min_run_tokens = Some(3);
+    probe.rank_options.express = Some(2.0);
+    fs::write(&file, probe.to_bytes(Storage::Bf16)).expect("written");
+    let with = |policy: &str, more: &[&str]| {
+        let ranking = recorded(&folder, policy, &[&["--probe", &file], more].concat());
+        (ranking["min_run_tokens"].clone(), ranking["express"].clone())
+    };
+    assert_eq!(with("trail", &[]), (3.into(), 2.0.into()));
+    assert_eq!(with("trail-auto", &["--express", "0.25"]), (3.into(), 0.25.into()));
+    assert_eq!(with("gittins", &[]), (24.into(), 0.5.into()), "it was chosen for trail");
+    assert_eq!(with("trail", &["--paper"]), (0.into(), 0.0.into()));
 }
 
 #[test]
@@ -120,6 +170,8 @@ fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
     json(&trail_rt(&collecting(&one, &["--layers", "4", "--rows", "0"])));
     let absent = trail_rt(&[&eval[..], &["--data", &one]].concat());
     assert_refused(&absent, 2, "reads layer 2");
+    let other = trail_rt(&training(&format!("{data},{one}"), &probe, &[]));
+    assert_refused(&other, 2, "of other layers than");
 }
 
 #[test]
@@ -149,7 +201,7 @@ fn what_was_stopped_goes_on_to_the_same_end() {
     let probes = ["a", "b"].map(|name| folder.file(&format!("{name}.safetensors")));
     for probe in &probes {
         let report = json(&trail_rt(&training(&data, probe, &[])));
-        let best = |replay: &serde_json::Value| replay["shortfall"] == 0.0;
+        let best = |replay: &Value| replay["shortfall"] == 0.0;
         let replays = report["replays"].as_array().expect("a list");
         // With each of two sets of inputs a head of bins with three filters, and one of survival.
         assert_eq!((replays.len(), best(&replays[0])), (8, true));

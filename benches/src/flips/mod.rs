@@ -259,7 +259,8 @@ impl Run<'_> {
             }
         }
         let engine = self.base.parsed(&options)?;
-        self.setup.engine_with(&engine, engine.with_options(policy), requests, None)
+        let policy = self.setup.with_options(&engine, policy)?;
+        self.setup.engine_with(&engine, policy, requests, None)
     }
 }
 

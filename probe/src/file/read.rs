@@ -107,12 +107,8 @@ impl<'a> Reader<'a> {
 
     /// Index of metadata `key` among `names`; 0 without the key.
     pub(crate) fn one_of(&mut self, key: &str, names: &[&str]) -> Result<usize, Error> {
-        match self.metadata.contains_key(key) {
-            true => {
-                self.take(key, &names.join(" or "), |text| names.iter().position(|of| *of == text))
-            }
-            false => Ok(0),
-        }
+        let index = |text: &str| names.iter().position(|of| *of == text);
+        Ok(self.optional(key, &names.join(" or "), index)?.unwrap_or(0))
     }
 
     /// The metadata that nothing has read.
@@ -131,6 +127,19 @@ impl<'a> Reader<'a> {
         self.take("layer", "a layer, or up to 4 that ascend with + between", |text| {
             text.parse().ok()
         })
+    }
+
+    /// Takes metadata `key`, if present; an error if `parse` gives no value of it.
+    pub(crate) fn optional<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        match self.metadata.contains_key(key) {
+            true => self.take(key, expected, parse).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Takes metadata `key`, if `parse` gives a value of it.

@@ -165,6 +165,31 @@ fn the_filter_is_that_of_the_file_or_follows_from_the_fit() {
 }
 
 #[test]
+fn the_options_of_the_rank_survive_the_file_and_are_checked() {
+    let share = Some(0.25);
+    for options in [
+        RankOptions::default(),
+        RankOptions { min_run_tokens: Some(0), express: Some(1e6), initial_share: share },
+        RankOptions { initial_share: share, ..RankOptions::default() },
+    ] {
+        let probe = Probe { rank_options: options, ..probe() };
+        let read = Probe::from_bytes(&probe.to_bytes(Storage::F32), "f").unwrap();
+        assert_eq!(read.rank_options, options);
+        assert_same(&read, &probe);
+    }
+    for (key, value) in [
+        ("min_run_tokens", "-1"),
+        ("express", "nan"),
+        ("express", "2e6"),
+        ("initial_share", "1.01"),
+    ] {
+        let refused = error(&file_with(&WHOLE, &FIRST, &[(key, value)]));
+        assert!(refused.starts_with(&format!("f: metadata {key}: expected ")), "{refused}");
+        assert!(refused.ends_with(&format!("found {value:?}")), "{refused}");
+    }
+}
+
+#[test]
 fn edges_and_model_are_checked() {
     let with = |changed: &[(&str, &str)]| {
         file_with(&WHOLE, &FIRST, &[&[("version", "2")], changed].concat())

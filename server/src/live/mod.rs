@@ -23,6 +23,7 @@ use trail_simulator::forecast::{Answer, ArrivalForecast, Interval};
 use trail_simulator::{Job, Refined};
 
 use crate::access::Access;
+use crate::policy_defaults::PolicyDefaults;
 pub(crate) use frame::{LiveFrame, LiveRow};
 pub(crate) use history::{COLUMNS, EVERY_S};
 pub(crate) use progress::Progress;
@@ -70,11 +71,11 @@ pub(crate) struct LiveModel {
 
 impl LiveModel {
     /// Starts the thread.
-    pub(crate) fn start(engine: &Engine) -> Result<LiveModel, Error> {
+    pub(crate) fn start(engine: &Engine, policies: PolicyDefaults) -> Result<LiveModel, Error> {
         let (events, inbox): (Sender<LiveEvent>, Receiver<LiveEvent>) = channel();
         let (sender, frames) = watch::channel(Arc::new(LiveFrame::default()));
         let what_if = Arc::<WhatIf>::default();
-        let watcher = Watcher::new(engine, inbox, sender, what_if.clone());
+        let watcher = Watcher::new(engine, policies, inbox, sender, what_if.clone());
         let thread = std::thread::Builder::new().name("trail-live".into());
         let thread = thread
             .spawn(move || watcher.run())

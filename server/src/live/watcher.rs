@@ -14,6 +14,7 @@ use super::frame::{LiveFrame, LiveRow};
 use super::history::{History, Point};
 use super::what_if::{self, Traffic, WhatIf};
 use super::{LiveEvent, Owner};
+use crate::policy_defaults::PolicyDefaults;
 
 /// Time between two frames.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -76,6 +77,7 @@ const COMPARED: [&str; 3] = ["fcfs", "sjf", "trail"];
 impl Watcher {
     pub(super) fn new(
         engine: &Engine,
+        policies: PolicyDefaults,
         inbox: Receiver<LiveEvent>,
         frames: watch::Sender<Arc<LiveFrame>>,
         what_if: Arc<WhatIf>,
@@ -111,6 +113,7 @@ impl Watcher {
                 others: COMPARED
                     .iter()
                     .filter_map(|name| name.parse().ok())
+                    .map(|policy| policies.apply(policy))
                     .filter(|&policy| engine.check_policy(policy).is_ok())
                     .collect(),
             },

@@ -62,7 +62,7 @@ pub fn run(
             }
             let cell = Cell { load, seed, rounds: Vec::new() };
             let logs = if curves.is_empty() { &files.logs[..] } else { &[] };
-            let run = Runs { engine, args, jobs: &jobs, recorded: &recorded, logs };
+            let run = Runs { args, jobs: &jobs, recorded: &recorded, logs };
             let (cell, of_cell) = run.cell(&mut runner, cell)?;
             if curves.is_empty() {
                 curves = of_cell;
@@ -86,7 +86,6 @@ pub fn run(
 
 /// The runs of a cell: every policy, `--rounds` times in turn.
 struct Runs<'a> {
-    engine: &'a EngineArgs,
     args: &'a DemoArgs,
     jobs: &'a [TimedRequest],
     recorded: &'a Completed,
@@ -102,7 +101,7 @@ impl Runs<'_> {
             for (index, policy) in self.args.policies.iter().enumerate() {
                 let label = policy.label();
                 let log = self.logs.get(index).filter(|_| round == 0);
-                let run = runner.run(self.engine.with_options(*policy), &label, self.jobs, log)?;
+                let run = runner.run(*policy, &label, self.jobs, log)?;
                 same_answers(&label, &self.recorded.run.outcomes, &run.run.outcomes)?;
                 if round == 0 {
                     curves.push(Curves::of(&label, &run.run.outcomes));

@@ -55,7 +55,7 @@ impl<'a> Runner<'a> {
         Runner { setup, engine, timing, display: Display::new(runs) }
     }
 
-    /// Runs `jobs` under `policy`, with a decision log in `log`.
+    /// Runs `jobs` under `policy` with the options of the rank, with a decision log in `log`.
     pub fn run(
         &mut self,
         policy: PolicyKind,
@@ -65,6 +65,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Completed, Error> {
         self.display.begin(label, jobs.len());
         let Runner { setup, engine: args, timing, display } = self;
+        let policy = setup.with_options(args, policy)?;
         let completed = match timing {
             Timing::Wall => {
                 let engine = setup.engine_with(args, policy, jobs.len(), log)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 use std::time::Instant;
 
 use clap::Args;
@@ -68,7 +69,7 @@ impl Row {
 /// Prints the figures.
 pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> {
     let setup = Setup::load(model)?;
-    let collection = prompts::open(&args.data, &setup)?;
+    let collection = prompts::open(from_ref(&args.data), &setup)?;
     let shards = prompts::read(&collection, setup.model.config.vocab_size)?;
     let answers = shards.iter().flat_map(Shard::answers).count();
     if answers == 0 {
@@ -101,7 +102,7 @@ pub fn run(model: &ModelArgs, args: &EvalArgs, json: bool) -> Result<(), Error> 
         all.push(NamedPredictions { name: "prompt-probe".into(), predictions, seconds: None });
     }
     if let Some(again) = &args.again {
-        let others = prompts::open(again, &setup)?;
+        let others = prompts::open(from_ref(again), &setup)?;
         let others = prompts::read(&others, setup.model.config.vocab_size)?;
         let predictions = of_others(again, &others, &shards)?;
         all.push(NamedPredictions { name: "another answer".into(), predictions, seconds: None });

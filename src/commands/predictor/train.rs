@@ -16,14 +16,14 @@ use trail_training::objective::Objective;
 use trail_training::predictor::{Example, Recipe, Trained, train};
 
 use super::prompts;
-use crate::commands::probe::collection::Collection;
+use crate::commands::probe::collections::Collections;
 
 /// Options of `trail-rt predictor train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// Folder that trail-rt probe collect made, of the model that --model names
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    /// Folders that trail-rt probe collect made, of the model that --model names
+    #[arg(long, value_name = "DIR", value_delimiter = ',', required = true)]
+    data: Vec<PathBuf>,
     /// File for the predictor
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -134,8 +134,8 @@ pub fn run(model: &ModelArgs, args: &TrainArgs, json: bool) -> Result<(), Error>
         ));
     }
     let setup = Setup::load(model)?;
-    let collection = prompts::open(&args.data, &setup)?;
-    let settings = collection.settings();
+    let collections = prompts::open(&args.data, &setup)?;
+    let settings = collections.settings();
     let has_bins = args.objective == ObjectiveName::CrossEntropy;
     if has_bins && settings.max_tokens < args.bins {
         return Err(Error::usage(format!(
@@ -144,7 +144,7 @@ pub fn run(model: &ModelArgs, args: &TrainArgs, json: bool) -> Result<(), Error>
         )));
     }
     let out = OutputFile::claim(args.out.clone(), args.force)?;
-    let (features, training, validation) = examples(args, &setup, &collection)?;
+    let (features, training, validation) = examples(args, &setup, &collections)?;
     let recipe = Recipe {
         objective: objective(args, settings.max_tokens, &training),
         features,
@@ -216,7 +216,7 @@ fn objective(args: &TrainArgs, max_tokens: u32, training: &[Example]) -> Objecti
 fn examples(
     args: &TrainArgs,
     setup: &Setup,
-    collection: &Collection,
+    collections: &Collections,
 ) -> Result<(Features, Vec<Example>, Vec<Example>), Error> {
     let vocab = setup.model.config.vocab_size;
     let (features, embedder) = match &args.features {
@@ -233,7 +233,7 @@ fn examples(
         }
     };
     let (mut training, mut validation) = (Vec::new(), Vec::new());
-    for shard in prompts::read(collection, vocab)? {
+    for shard in prompts::read(collections, vocab)? {
         for answer in shard.answers() {
             let inputs = match &embedder {
                 None => features.of(&answer.prompt).expect("features of tokens"),
@@ -252,7 +252,7 @@ fn examples(
     match training.is_empty() || validation.is_empty() {
         true => Err(Error::failed(format!(
             "{} has {} prompts to train on and {} to validate: collect more",
-            args.data.display(),
+            args.data[0].display(),
             training.len(),
             validation.len()
         ))),

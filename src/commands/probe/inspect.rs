@@ -1,5 +1,6 @@
 //! `trail-rt probe inspect`: what a probe file says about itself.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -42,6 +43,7 @@ fn report(probe: &Probe) -> Value {
         "model": probe.model,
         "filter": probe.filter_kind().name(),
         "fit": fit,
+        "rank_options": probe.rank_options.named().collect::<BTreeMap<_, _>>(),
         "record": probe.record,
     })
 }
@@ -68,8 +70,10 @@ fn lines(probe: &Probe) -> String {
         ("trained for", probe.model.clone().unwrap_or_else(|| "not recorded".into())),
         ("filter", filter),
     ];
-    let record = probe.record.iter().map(|(key, value)| (key.as_str(), value.clone()));
-    let fields = fields.into_iter().chain(record);
+    let fields = fields.into_iter().chain(probe.rank_options.named());
+    let fields = fields.map(|(name, value)| (name.to_owned(), value));
+    let record = probe.record.iter().map(|(key, value)| (key.clone(), value.clone()));
+    let fields = fields.chain(record);
     fields
         .map(|(name, value)| format!("{:<20}{}\n", name.replace('_', " "), printable_line(&value)))
         .collect()

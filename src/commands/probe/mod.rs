@@ -3,7 +3,8 @@
 mod activations;
 mod answers;
 mod collect;
-pub(super) mod collection;
+mod collection;
+pub(super) mod collections;
 mod eval;
 mod fit;
 mod inspect;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{Error, count};
+use trail_cli::{Error, PREDICTOR, count};
 use trail_probe::predictor::{Features, Predictor};
 use trail_probe::{Bins, HeadKind, Inputs, MAX_BINS};
 use trail_training::Recipe;
@@ -32,9 +32,9 @@ enum Edges {
 /// Options of `trail-rt probe train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// Folder that trail-rt probe collect made
-    #[arg(long, value_name = "DIR")]
-    pub(super) data: PathBuf,
+    /// Folders that trail-rt probe collect made: answers at several temperatures, for instance
+    #[arg(long, value_name = "DIR", value_delimiter = ',', required = true)]
+    pub(super) data: Vec<PathBuf>,
     /// File for the probe; the state of an unfinished training lies beside it in FILE.state
     #[arg(long, value_name = "FILE")]
     pub(super) out: PathBuf,
@@ -95,7 +95,8 @@ pub struct TrainArgs {
     #[arg(long)]
     pub(super) curve: bool,
     /// A file of trail-rt predictor train, without an encoder, whose first predictions the choice
-    /// of the rank's options takes [default: the probe on the prompt]
+    /// of the rank's options takes [default: predictor.safetensors beside --out, else the probe on
+    /// the prompt]
     #[arg(long, value_name = "FILE")]
     initial_predictor: Option<PathBuf>,
     /// Replace a file of another origin
@@ -104,13 +105,15 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The predictor of `--initial-predictor`.
+    /// The predictor of `--initial-predictor`, or the one that the probe will be served with.
     pub(super) fn predictor(&self) -> Result<Option<Predictor>, Error> {
-        let Some(file) = &self.initial_predictor else { return Ok(None) };
+        let beside = self.out.with_file_name(PREDICTOR);
+        let beside = || beside.is_file().then_some(&beside);
+        let Some(file) = self.initial_predictor.as_ref().or_else(beside) else { return Ok(None) };
         let predictor = Predictor::open(file).map_err(|error| Error::failed(error.to_string()))?;
         match predictor.features() {
             Features::Encoder { .. } => Err(Error::usage(format!(
-                "--initial-predictor {}: it reads embeddings: give one without an encoder",
+                "{} reads embeddings: give --initial-predictor FILE with one without an encoder",
                 file.display()
             ))),
             _ => Ok(Some(predictor)),

@@ -18,35 +18,35 @@ use trail_probe::file::Storage;
 use trail_probe::{HeadKind, Inputs, Probe, TapLayers};
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
-use super::collection::Collection;
+use super::collections::Collections;
 use super::layers::layer_json;
 pub use args::TrainArgs;
 use candidate::{Candidate, Judged};
 use curve::Point;
-use rank_options::RankOptions;
+use rank_options::Trial;
 use sweep::{Sweep, Training};
 
 /// Trains, and writes the probe.
 pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Error> {
     let begin = Instant::now();
-    let collection = Collection::open(&args.data)?;
-    let layers = args.layers.of(&collection.settings().layers)?;
-    let shards = collection.read_all()?;
-    let longest = collection.settings().max_tokens;
+    let collections = Collections::open(&args.data)?;
+    let layers = args.layers.of(&collections.settings().layers)?;
+    let shards = collections.read_all()?;
+    let longest = collections.settings().max_tokens;
     let variants = args.variants();
     let predictor = args.predictor()?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
     let trainings = trainings(&shards, &layers, args, longest)?;
     let state = PathBuf::from(format!("{}.state", args.out.display()));
     let recipes: Vec<Recipe> = variants.iter().map(|of| args.recipe(of.0, longest)).collect();
-    let key = format!("{} {recipes:?}", collection.settings().fingerprint);
+    let key = format!("{} {recipes:?}", collections.settings().fingerprint);
     let mut sweep = Sweep::new(trainings, state.clone(), key)?;
     sweep.run(engine.threads())?;
     let best = |&(kind, inputs): &(HeadKind, Inputs)| sweep.best(kind, inputs);
     let candidate = |trainer: &Trainer<'_>, layer| {
         let probe = Probe {
-            model: Some(collection.settings().fingerprint.clone()),
-            record: record(&collection, trainer),
+            model: Some(collections.settings().fingerprint.clone()),
+            record: record(&collections, trainer),
             ..Probe::new(trainer.weights(), trainer.recipe().bins, layer)
         };
         Candidate::new(probe, trainer.data())
@@ -56,7 +56,8 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let judged = candidate::judge(&mut candidates)?;
     let chosen = judged[0].candidate;
     let options = rank_options::compare(&mut candidates[chosen], &shards, predictor.as_ref())?;
-    let (probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
+    let (mut probe, best) = (candidates.swap_remove(chosen).probe, best(&variants[chosen]));
+    rank_options::chosen(&options).set(&mut probe);
     out.write(&probe.to_bytes(Storage::Bf16))?;
     // The probe is written: nothing is left to go on with.
     let _ = fs::remove_file(state);
@@ -80,7 +81,7 @@ struct Report<'a> {
     /// The written probe's first.
     judged: &'a [Judged],
     /// Options of the rank, the defaults first.
-    options: &'a [RankOptions],
+    options: &'a [Trial],
     /// The learning curve, if it was wanted.
     points: &'a [Point],
     best: &'a Training<'a>,
@@ -97,6 +98,7 @@ impl Report<'_> {
             "rows": rows,
             "replays": self.judged,
             "rank_options": self.options,
+            "chosen": rank_options::chosen(self.options),
             "curve": self.points,
             "seconds": seconds,
         })
@@ -109,16 +111,15 @@ impl Report<'_> {
             points => format!("{}\n{}\n\n", curve::table(points), curve::advice(points)),
         };
         format!(
-            "{}\n{}\n{}\n{curve}wrote the probe of layer {}, head {}, inputs {}, filter {}, to \
-             {out}; next: trail-rt probe eval --probe {out}; {}",
+            "{}\n{}\n{}\n{curve}wrote the probe of layer {}, head {}, inputs {}, {}, to {out}; \
+             next: trail-rt probe eval --probe {out}",
             table(self.sweep.trainings()),
             candidate::table(self.judged),
             rank_options::table(self.options),
             self.best.layer,
             chosen.head,
             chosen.inputs,
-            chosen.filter,
-            rank_options::advice(self.options),
+            rank_options::chosen(self.options),
         )
     }
 }
@@ -147,8 +148,8 @@ fn trainings<'a>(
 }
 
 /// The training record that the probe's file keeps.
-fn record(collection: &Collection, trainer: &Trainer<'_>) -> BTreeMap<String, String> {
-    let (settings, recipe) = (collection.settings(), trainer.recipe());
+fn record(collections: &Collections, trainer: &Trainer<'_>) -> BTreeMap<String, String> {
+    let (settings, recipe) = (collections.settings(), trainer.recipe());
     let epoch = trainer.best_epoch();
     let figure = |of: fn(trail_training::Epoch) -> f64| {
         epoch.map_or_else(String::new, |epoch| format!("{:.4}", of(epoch)))

@@ -1,10 +1,12 @@
 //! The choice of the filter and of the rank's options for a probe and a length predictor together,
 //! by how they schedule.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 use trail_cli::{Error, Table};
 use trail_probe::predictor::Predictor;
-use trail_probe::{FilterKind, LengthPredictor, Prompt};
+use trail_probe::{FilterKind, LengthPredictor, Probe, Prompt, RankOptions};
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::policies::{Ranking, Trail};
 use trail_simulator::Job;
@@ -26,9 +28,10 @@ const INITIAL_SHARES: [f32; 2] = [Ranking::DEFAULT.initial_share, 0.25];
 
 /// A filter and options of the rank, and how they schedule.
 #[derive(Clone, Debug, Serialize)]
-pub struct RankOptions {
+pub struct Trial {
     /// `--filter`.
-    filter: &'static str,
+    #[serde(serialize_with = "name")]
+    filter: FilterKind,
     /// `--min-run-tokens`.
     min_run_tokens: u32,
     /// `--express`.
@@ -40,13 +43,18 @@ pub struct RankOptions {
     replayed: Replayed,
 }
 
+fn name<S: Serializer>(filter: &FilterKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(filter.name())
+}
+
 /// Compares filters and options of the rank, the candidate's filter with the defaults first. r is
-/// `predictor`'s, or the probe's.
+/// `predictor`'s, or the probe's, which has no share in a rank: a server without a predictor asks
+/// the probe only with `--length-predictor prompt-probe`.
 pub fn compare(
     candidate: &mut Candidate,
     shards: &[Shard],
     predictor: Option<&Predictor>,
-) -> Result<Vec<RankOptions>, Error> {
+) -> Result<Vec<Trial>, Error> {
     let own = candidate.probe.filter_kind();
     let mut filters: Vec<FilterKind> = candidate.filters().collect();
     filters.sort_by_key(|&filter| filter != own);
@@ -56,11 +64,12 @@ pub fn compare(
     };
     let jobs: Vec<Vec<Job>> = filters.iter().map(of_filter).collect();
     candidate.probe.filter_kind = Some(own);
+    let shares = if predictor.is_some() { &INITIAL_SHARES[..] } else { &INITIAL_SHARES[..1] };
     let mut grid = Vec::new();
     for (&filter, jobs) in filters.iter().zip(&jobs) {
         for min_run_tokens in MIN_RUN_TOKENS {
             for express in EXPRESS {
-                for initial_share in INITIAL_SHARES {
+                for &initial_share in shares {
                     let options =
                         Ranking { min_run_tokens, express, initial_share, ..Ranking::DEFAULT };
                     grid.push((filter, options, jobs));
@@ -75,8 +84,7 @@ pub fn compare(
     let replayed = replay(&contenders.collect::<Vec<_>>())?;
     let options = grid.iter().zip(replayed).map(|(&(filter, ranking, _), replayed)| {
         let Ranking { min_run_tokens, express, initial_share, .. } = ranking;
-        let filter = filter.name();
-        RankOptions { filter, min_run_tokens, express, initial_share, replayed }
+        Trial { filter, min_run_tokens, express, initial_share, replayed }
     });
     Ok(options.collect())
 }
@@ -95,7 +103,7 @@ fn with_r(candidate: &Candidate, shards: &[Shard], predictor: Option<&Predictor>
 }
 
 /// The table of the defaults, and of the best of `options`.
-pub fn table(options: &[RankOptions]) -> Table {
+pub fn table(options: &[Trial]) -> Table {
     let columns = LOADS.map(|load| format!("load {load}"));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::default()
@@ -103,11 +111,11 @@ pub fn table(options: &[RankOptions]) -> Table {
         .group("FCFS / trail, mean latency", &columns)
         .group("trail / FCFS, p99", &columns)
         .group("behind the best by", &["mean", "standard error"]);
-    let mut best: Vec<&RankOptions> = options[1..].iter().collect();
+    let mut best: Vec<&Trial> = options[1..].iter().collect();
     best.sort_by(|a, b| a.replayed.shortfall.total_cmp(&b.replayed.shortfall));
     for of in [&options[0]].into_iter().chain(best.into_iter().take(SHOWN)) {
         let numbers = [of.min_run_tokens as f32, of.express, of.initial_share];
-        let name = [&[of.filter.to_owned()][..], &numbers.map(|of| of.to_string())].concat();
+        let name = [&[of.filter.name().to_owned()][..], &numbers.map(|of| of.to_string())].concat();
         let figures = [of.replayed.gains, of.replayed.tails].concat();
         let figures: Vec<String> = figures.iter().map(|figure| format!("{figure:.3}")).collect();
         table.row([&name[..], &figures, &of.replayed.cells()].concat());
@@ -115,26 +123,43 @@ pub fn table(options: &[RankOptions]) -> Table {
     table
 }
 
-/// The options to serve with.
-pub fn advice(options: &[RankOptions]) -> String {
-    let (default, of) = (&options[0], &options[chosen(options)]);
-    let named = [
-        ("--filter", default.filter.to_owned(), of.filter.to_owned()),
-        ("--min-run-tokens", default.min_run_tokens.to_string(), of.min_run_tokens.to_string()),
-        ("--express", default.express.to_string(), of.express.to_string()),
-        ("--initial-share", default.initial_share.to_string(), of.initial_share.to_string()),
-    ];
-    let other = named.into_iter().filter(|(_, default, own)| default != own);
-    let other: Vec<String> = other.map(|(name, _, own)| format!("{name} {own}")).collect();
-    match &other[..] {
-        [] => "the rank's default options are as good as any".to_owned(),
-        other => format!("serve it with {}", other.join(" ")),
+impl Trial {
+    /// Makes them what `probe` is served with.
+    pub fn set(&self, probe: &mut Probe) {
+        probe.filter_kind = Some(self.filter);
+        probe.rank_options = self.rank_options();
     }
+
+    /// Those that are not the defaults.
+    fn rank_options(&self) -> RankOptions {
+        let default = Ranking::DEFAULT;
+        let other = |of: f32, default: f32| (of != default).then_some(of);
+        let Trial { min_run_tokens, express, initial_share, .. } = *self;
+        RankOptions {
+            min_run_tokens: (min_run_tokens != default.min_run_tokens).then_some(min_run_tokens),
+            express: other(express, default.express),
+            initial_share: other(initial_share, default.initial_share),
+        }
+    }
+}
+
+/// In the words of the report.
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "filter {}", self.filter.name())?;
+        let mut named = self.rank_options().named();
+        named.try_for_each(|(name, value)| write!(f, ", {} {value}", name.replace('_', "-")))
+    }
+}
+
+/// The filter and options to serve with.
+pub fn chosen(trials: &[Trial]) -> &Trial {
+    &trials[choice(trials)]
 }
 
 /// Of the options whose p99 stays within [`TAIL`], of all if none does: those no further behind the
 /// best mean than the standard error; of these the defaults, else the ones with the least p99.
-fn chosen(options: &[RankOptions]) -> usize {
+fn choice(options: &[Trial]) -> usize {
     let tail = |at: usize| options[at].replayed.tails.into_iter().fold(0.0, f64::max);
     let shortfall = |at: usize| options[at].replayed.shortfall;
     let any = (0..options.len()).any(|at| tail(at) <= TAIL);
@@ -150,22 +175,22 @@ fn chosen(options: &[RankOptions]) -> usize {
 mod tests {
     use super::*;
 
-    fn options(of: &[(f64, f64)]) -> Vec<RankOptions> {
+    fn options(of: &[(f64, f64)]) -> Vec<Trial> {
         let replayed = |&(shortfall, tail): &(f64, f64)| {
             let (gains, tails) = ([1.2; LOADS.len()], [tail; LOADS.len()]);
             Replayed { gains, tails, shortfall, standard_error: 0.02 }
         };
         let of = of.iter().map(replayed);
         let of = of.zip(0..).map(|(replayed, min_run_tokens)| {
-            let (filter, express, initial_share) = ("raw", 0.5, 0.0);
-            RankOptions { filter, min_run_tokens, express, initial_share, replayed }
+            let (filter, express, initial_share) = (FilterKind::Raw, 0.5, 0.0);
+            Trial { filter, min_run_tokens, express, initial_share, replayed }
         });
         of.collect()
     }
 
     #[test]
     fn the_best_mean_within_the_tail_is_chosen_and_the_defaults_where_they_are_as_good() {
-        let chosen = |of: &[(f64, f64)]| super::chosen(&options(of));
+        let chosen = |of: &[(f64, f64)]| choice(&options(of));
         assert_eq!(chosen(&[(0.03, 1.1), (0.0, 1.2), (0.005, 1.15)]), 2);
         assert_eq!(chosen(&[(0.03, 1.3), (0.0, 1.2), (0.03, 1.2)]), 1, "none keeps the bound");
         assert_eq!(chosen(&[(0.015, 1.1), (0.0, 1.1)]), 0, "within the error");
@@ -174,12 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_names_what_differs_from_the_defaults() {
-        let equal = options(&[(0.01, 1.0), (0.0, 1.0)]);
-        assert_eq!(advice(&equal), "the rank's default options are as good as any");
-        let mut better = options(&[(0.1, 1.0), (0.0, 1.0)]);
-        (better[1].filter, better[1].express) = ("tokens", 1.0);
-        let says = "serve it with --filter tokens --min-run-tokens 1 --express 1";
-        assert_eq!(advice(&better), says);
+    fn a_probe_names_what_differs_from_the_defaults() {
+        let mut probe = Probe::random(4, 0, 1);
+        let mut of = options(&[(0.0, 1.0)]).swap_remove(0);
+        of.min_run_tokens = Ranking::DEFAULT.min_run_tokens;
+        of.set(&mut probe);
+        assert_eq!(probe.rank_options, RankOptions::default());
+        assert_eq!(of.to_string(), "filter raw");
+        (of.filter, of.min_run_tokens, of.express) = (FilterKind::Bins, 0, 1.0);
+        of.set(&mut probe);
+        let named =
+            RankOptions { min_run_tokens: Some(0), express: Some(1.0), initial_share: None };
+        assert_eq!((probe.rank_options, probe.filter_kind), (named, Some(FilterKind::Bins)));
+        assert_eq!(of.to_string(), "filter bins, min-run-tokens 0, express 1");
     }
 }
