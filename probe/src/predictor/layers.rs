@@ -30,6 +30,27 @@ impl Layer {
         transposed(&self.weight, self.outputs)
     }
 
+    /// Indices of the inputs whose weights are not all 0, ascending.
+    pub(super) fn weighted_inputs(&self) -> Vec<usize> {
+        let weights = self.weight.chunks_exact(self.outputs).enumerate();
+        weights.filter(|(_, of)| of.iter().any(|&weight| weight != 0.0)).map(|(at, _)| at).collect()
+    }
+
+    /// The layer of the inputs at `kept` alone.
+    pub(super) fn narrowed(&self, kept: &[usize]) -> Layer {
+        let weights = kept.iter().flat_map(|&at| &self.weight[at * self.outputs..][..self.outputs]);
+        Layer { weight: weights.copied().collect(), bias: self.bias.clone(), ..*self }
+    }
+
+    /// The layer of `inputs` inputs, whose weights are those of this one at `kept`, and 0.
+    pub(super) fn widened(&self, kept: &[usize], inputs: usize) -> Layer {
+        let mut weight = vec![0.0; inputs * self.outputs];
+        for (&at, of) in kept.iter().zip(self.weight.chunks_exact(self.outputs)) {
+            weight[at * self.outputs..][..self.outputs].copy_from_slice(of);
+        }
+        Layer { weight, bias: self.bias.clone(), ..*self }
+    }
+
     /// Outputs for the inputs that are not zero, each with its index. In f64, which finite f32
     /// weights cannot overflow: every input gets a finite answer.
     fn apply(&self, inputs: impl Iterator<Item = (usize, f64)>) -> Vec<f64> {

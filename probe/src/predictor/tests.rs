@@ -193,6 +193,32 @@ fn survives_the_file() {
 }
 
 #[test]
+fn a_file_has_the_weights_of_the_tokens_that_were_seen() {
+    let vocab = 300;
+    let mut weight = vec![0.0; 2 * vocab];
+    (weight[7], weight[vocab + 7], weight[vocab + 299]) = (1.5, -2.0, 0.25);
+    let seen = bag(Bins::equal(2, 100), vocab, &weight, &[0.5, 0.0]);
+    let bytes = seen.to_bytes(Storage::Bf16);
+    assert!(bytes.len() < vocab * 2, "{}", bytes.len());
+    assert_eq!(Predictor::from_bytes(&bytes, "p").unwrap(), seen);
+    let version = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        ["\"version\":\"2\"", "\"version\":\"3\""].map(|version| text.contains(version))
+    };
+    assert_eq!(version(&bytes), [false, true]);
+    assert_eq!(version(&predictor().to_bytes(Storage::Bf16)), [true, false], "all are seen");
+
+    let ids = [7.0_f32, 299.0].map(f32::to_le_bytes).concat();
+    let at = bytes.windows(8).position(|of| of == ids).expect("the ids");
+    for other in [300.0, 6.0, 8.5, -1.0, 7.0] {
+        let mut damaged = bytes.clone();
+        damaged[at + 4..at + 8].copy_from_slice(&f32::to_le_bytes(other));
+        let error = Predictor::from_bytes(&damaged, "p").expect_err("refused").to_string();
+        assert!(error.starts_with("p: tokens: expected ascending ids"), "{other}: {error}");
+    }
+}
+
+#[test]
 fn a_damaged_file_is_refused_by_its_part() {
     let mut predictor = predictor();
     predictor.record.insert("lengths".into(), "x".into());

@@ -8,6 +8,10 @@
 //!   with `hidden_size`, `encoder` (its fingerprint) and `pooling` (`cls` or `mean`);
 //! * `output`: `bins` (the default) with `edges`, `tokens`, or `score` with the tensors `scores`
 //!   and `lengths` of its scale.
+//!
+//! A bag of tokens may have a further tensor `tokens` `[n]`, from version 3 on: the ascending ids
+//! whose weights are in the first layer's tensor, which then is `[outputs, n]`. All other weights
+//! are 0: of a vocabulary of 150,000 a training sees some thousands.
 
 use std::path::Path;
 
@@ -21,7 +25,14 @@ use crate::file::{Common, Reader, Storage, read_file, serialize};
 const FORMAT: &str = "trail-prompt-predictor";
 
 /// Newest version of the format.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// Newest version without `tokens`.
+const DENSE_VERSION: u32 = 2;
+
+/// Largest vocabulary of a file with `tokens`, twice the largest known: a small file makes a layer
+/// of so many inputs. Its ids are exact in `f32`.
+const MAX_IDS: usize = 1 << 19;
 
 /// Most layers of a head; ELIS's has 8.
 const MAX_LAYERS: usize = 32;
@@ -44,14 +55,15 @@ impl Predictor {
         let mut reader = Reader::new(bytes, name, FORMAT, VERSION)?;
         let features = read_features(&mut reader)?;
         let output = read_output(&mut reader)?;
-        let layers = read_layers(&reader, features.width(), output.count())?;
+        let tokens = read_tokens(&reader, &features)?;
+        let layers = read_layers(&reader, &features, tokens.as_deref(), output.count())?;
         let model = reader.model()?;
         let record = reader.into_record();
         Ok(Predictor { model, record, ..Predictor::new(features, output, layers) })
     }
 
-    /// The contents of a predictor file, of version 2. Keys of the record that the format defines
-    /// are left out. Panics if the fingerprint has more than 128 characters.
+    /// The contents of a predictor file. Keys of the record that the format defines are left out.
+    /// Panics if the fingerprint has more than 128 characters.
     pub fn to_bytes(&self, storage: Storage) -> Vec<u8> {
         let mut own = vec![("features", self.features.name().to_owned())];
         match &self.features {
@@ -64,10 +76,17 @@ impl Predictor {
             ]),
         }
         let mut tensors: Vec<(String, Vec<usize>, Vec<f32>)> = Vec::new();
+        let tokens = self.weighted_tokens();
         for (at, layer) in self.layers.iter().enumerate() {
             let name = |part| layer_tensor(at, self.layers.len(), part);
+            let narrow = tokens.as_ref().filter(|_| at == 0).map(|tokens| layer.narrowed(tokens));
+            let layer = narrow.as_ref().unwrap_or(layer);
             tensors.push((name("weight"), vec![layer.outputs, layer.inputs()], layer.rows()));
             tensors.push((name("bias"), vec![layer.outputs], layer.bias.clone()));
+        }
+        if let Some(tokens) = &tokens {
+            let ids = tokens.iter().map(|&id| id as f32).collect();
+            tensors.push(("tokens".into(), vec![tokens.len()], ids));
         }
         let (name, bins) = match &self.output {
             Output::Bins(bins) => (OUTPUTS[0], Some(**bins)),
@@ -83,12 +102,18 @@ impl Predictor {
         let views: Vec<(&str, &[usize], &[f32])> =
             tensors.iter().map(|(name, shape, values)| (&**name, &**shape, &**values)).collect();
         let (model, record) = (self.model.as_deref(), &self.record);
-        serialize(
-            Common { format: FORMAT, version: VERSION, bins, model, record },
-            &own,
-            &views,
-            storage,
-        )
+        let version = if tokens.is_some() { VERSION } else { DENSE_VERSION };
+        serialize(Common { format: FORMAT, version, bins, model, record }, &own, &views, storage)
+    }
+
+    /// The tokens with weights, if the file is smaller with these alone.
+    fn weighted_tokens(&self) -> Option<Vec<usize>> {
+        let Features::BagOfTokens { vocab } = self.features else { return None };
+        let weighted = self.layers[0].weighted_inputs();
+        // An id takes as much as two weights in bf16.
+        let is_smaller =
+            weighted.len() * (self.layers[0].outputs + 2) < vocab * self.layers[0].outputs;
+        (vocab <= MAX_IDS && !weighted.is_empty() && is_smaller).then_some(weighted)
     }
 }
 
@@ -125,11 +150,36 @@ fn read_output(reader: &mut Reader<'_>) -> Result<Output, Error> {
     })
 }
 
-/// The layers from `inputs` to `outputs`.
-fn read_layers(reader: &Reader<'_>, inputs: usize, outputs: usize) -> Result<Vec<Layer>, Error> {
+/// The tokens with weights, if the file names them.
+fn read_tokens(reader: &Reader<'_>, features: &Features) -> Result<Option<Vec<usize>>, Error> {
+    let Features::BagOfTokens { vocab } = *features else { return Ok(None) };
+    if !reader.has("tokens") {
+        return Ok(None);
+    }
+    let count = reader.first_dimension("tokens")?;
+    let values = reader.tensor("tokens", &[count])?;
+    let ids: Vec<usize> = values.iter().map(|&id| id.max(0.0) as usize).collect();
+    let are_ids = ids.iter().zip(&values).all(|(&id, &value)| id as f32 == value);
+    let are_of_vocab = ids.is_sorted_by(|a, b| a < b) && ids.iter().all(|&id| id < vocab);
+    match are_ids && are_of_vocab && vocab <= MAX_IDS {
+        true => Ok(Some(ids)),
+        false => {
+            let expected = format!("ascending ids of a vocabulary of up to {MAX_IDS} tokens");
+            Err(reader.refuse("tokens", &expected, format!("others of {vocab} tokens")))
+        }
+    }
+}
+
+/// The layers from `features` to `outputs`; weights are those of `tokens`, if present.
+fn read_layers(
+    reader: &Reader<'_>,
+    features: &Features,
+    tokens: Option<&[usize]>,
+    outputs: usize,
+) -> Result<Vec<Layer>, Error> {
     let is_layer = |at: &usize| reader.has(&layer_tensor(*at, 2, "weight"));
     let count = (0..MAX_LAYERS).take_while(is_layer).count().max(1);
-    let mut width = inputs;
+    let mut width = tokens.map_or(features.width(), <[usize]>::len);
     (0..count)
         .map(|at| {
             let name = |part| layer_tensor(at, count, part);
@@ -140,7 +190,10 @@ fn read_layers(reader: &Reader<'_>, inputs: usize, outputs: usize) -> Result<Vec
             let weight = reader.tensor(&name("weight"), &[rows, width])?;
             let layer = Layer::new(&weight, &reader.tensor(&name("bias"), &[rows])?);
             width = rows;
-            Ok(layer)
+            Ok(match tokens.filter(|_| at == 0) {
+                Some(tokens) => layer.widened(tokens, features.width()),
+                None => layer,
+            })
         })
         .collect()
 }
