@@ -201,7 +201,8 @@ def main():
         features = torch.load(args.cache)
     else:
         folder, name = os.path.split(os.path.abspath(args.model))
-        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name).float().eval()
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, dtype=torch.float32).eval()
         features = {side: pooled(model, args.layer, of.prompts)
                     for side, of in (("train", train), ("test", test))}
         if args.cache:

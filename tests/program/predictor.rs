@@ -228,7 +228,7 @@ fn mistakes_about_length_predictors_are_refused_in_one_line() {
         ("--hidden", "64", "--features encoder:DIR"),
         ("--bins", "65", "--bins"),
         ("--bucket", "0", "--bucket"),
-        ("--data", "/nonexistent", "cannot be used multiple times"),
+        ("--data", "/nonexistent", "give a folder that trail-rt probe collect made"),
     ] {
         assert_refused(&trail_rt(&[&train[..], &[option, value]].concat()), 2, says);
     }
