@@ -121,6 +121,27 @@ pub fn with_rank_options(mut policy: PolicyKind, options: RankOptions) -> Policy
     policy
 }
 
+/// Name of a policy, with the parameters and the options of its rank that are not the defaults.
+pub fn described_policy(mut policy: PolicyKind) -> String {
+    let mut text = policy.label();
+    let default: Option<PolicyKind> = policy.name().parse().ok();
+    let default = default.and_then(|mut default| default.ranking_mut().copied());
+    if let (Some(own), Some(default)) = (policy.ranking_mut(), default) {
+        let options = |of: &Ranking| {
+            [
+                ("tail bound", of.tail_bound),
+                ("minimum run", of.min_run_tokens as f32),
+                ("express", of.express),
+                ("prefill weight", of.prefill_weight),
+                ("share of the first prediction", of.initial_share),
+            ]
+        };
+        let other = options(own).into_iter().zip(options(&default)).filter(|(own, of)| own != of);
+        other.for_each(|((name, value), _)| text += &format!(", {name} {value}"));
+    }
+    text
+}
+
 fn set<T>(to: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *to = value;
@@ -138,5 +159,27 @@ fn factor(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(factor) if (0.0..=1e6).contains(&factor) => Ok(factor),
         _ => Err("give a number from 0 to 1e6".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_described_by_what_is_not_the_default() {
+        let parsed = |name: &str| -> PolicyKind { name.parse().expect("a policy") };
+        assert_eq!(described_policy(parsed("fcfs")), "fcfs");
+        assert_eq!(described_policy(parsed("trail:0.5")), "trail:0.5");
+        let options = RankOptions {
+            min_run_tokens: Some(0),
+            initial_share: Some(0.25),
+            ..RankOptions::default()
+        };
+        let trail = with_rank_options(parsed("trail"), options);
+        let says = "trail:0.8, minimum run 0, share of the first prediction 0.25";
+        assert_eq!(described_policy(trail), says);
+        let sjf = with_rank_options(parsed("sjf"), options);
+        assert_eq!(described_policy(sjf), "sjf", "they are of trail");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use trail_cli::{Error, notice};
+use trail_cli::{Error, described_policy, notice};
 use trail_platform::heap::release_free_pages;
 use trail_runtime::engine::{Counters, Fault, Stats};
 use trail_runtime::model::Adapter;
@@ -18,7 +18,6 @@ use crate::error::ApiError;
 use crate::live::{LiveFrame, WhatIf};
 use crate::metrics::{ModelMetrics, ModelReport};
 use crate::model_source::{LoadAgain, ModelSource};
-use crate::policy;
 use crate::served_model::{Formats, ServedModel};
 
 /// A served model.
@@ -149,7 +148,7 @@ impl ModelEntry {
     /// Settings of the model's engine that the page shows.
     pub(crate) fn live_settings(&self) -> LiveSettings {
         let of = |model: &ServedModel| LiveSettings {
-            policy: policy::described(model.engine.policy()),
+            policy: described_policy(model.engine.policy()),
             device: model.engine.device().to_owned(),
             step_limit_ms: model.engine.max_gap().map(|gap| gap.as_secs_f64() * 1e3),
         };

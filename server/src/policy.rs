@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trail_cli::notice;
+use trail_cli::{described_policy, notice};
 use trail_runtime::engine::PolicyKind;
 use utoipa::ToSchema;
 
@@ -78,7 +78,7 @@ impl ServedPolicy {
             has_tail_bound: policy.ranking_mut().is_some(),
         };
         ServedPolicy {
-            policy: described(policy),
+            policy: described_policy(policy),
             name: policy.name(),
             c: policy.trail_mut().map(|trail| trail.c),
             tail_bound: policy.ranking_mut().map(|ranking| ranking.tail_bound),
@@ -112,17 +112,6 @@ impl Change {
             ranking.tail_bound = tail_bound;
         }
         Ok(policy)
-    }
-}
-
-/// Name of a policy, with the parameters that are not the defaults.
-pub(crate) fn described(mut policy: PolicyKind) -> String {
-    let default =
-        policy.name().parse().ok().and_then(|mut of: PolicyKind| of.ranking_mut().copied());
-    let (label, ranking) = (policy.label(), policy.ranking_mut());
-    match ranking.filter(|of| default.is_some_and(|default| default.tail_bound != of.tail_bound)) {
-        Some(ranking) => format!("{label}, tail bound {}", ranking.tail_bound),
-        None => label,
     }
 }
 
@@ -168,7 +157,7 @@ fn set(
     let set = model.engine.set_policy(policy);
     set.map_err(|why| ApiError::invalid_field("policy", why))?;
     let by = access.key().map(|key| format!(" by {}", key.name)).unwrap_or_default();
-    notice(format_args!("policy of model '{name}' was set to {}{by}", described(policy)));
+    notice(format_args!("policy of model '{name}' was set to {}{by}", described_policy(policy)));
     Ok(Json(ServedPolicy::of(model, access)))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, notice};
+use trail_cli::{EngineArgs, Error, LoraArgs, ModelArgs, Output, described_policy, notice};
 use trail_platform::printable::printable;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::PolicyKind;
@@ -270,7 +270,7 @@ impl Served {
     /// In one line, whatever the name of the model's file.
     fn shown(&self) -> String {
         let model = printable(&self.model).replace('\n', "\\n");
-        format!("{model} under {} ({})", self.policy, self.device)
+        format!("{model} under {} ({})", described_policy(self.policy), self.device)
     }
 
     fn object(&self) -> Value {
