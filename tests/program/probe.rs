@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::collection::{Folder, collecting, json};
 use crate::common::{assert_refused, trail_rt};
 use serde_json::Value;
-use trail_probe::{Bins, HeadKind, Inputs, Probe, Storage, TapLayers, Weights};
+use trail_probe::{Bins, HeadKind, Inputs, Predictor, Probe, Storage, TapLayers, Weights};
 use trail_training::Shard;
 
 /// Options of a small training.
@@ -133,6 +133,27 @@ fn a_probe_brings_the_options_of_its_rank() {
     assert_eq!(with("trail-auto", &["--express", "0.25"]), (3.into(), 0.25.into()));
     assert_eq!(with("gittins", &[]), (24.into(), 0.5.into()), "it was chosen for trail");
     assert_eq!(with("trail", &["--paper"]), (0.into(), 0.0.into()));
+}
+
+#[test]
+fn the_probes_in_the_repository_are_whole_small_and_of_one_model_each() {
+    let folders = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/probes"));
+    let folders = folders.expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut models = Vec::new();
+    for folder in folders.filter(|path| path.is_dir()) {
+        let file = |name: &str| folder.join(format!("{name}.safetensors"));
+        let (probe, predictor) = (file("probe"), file("predictor"));
+        for path in [&probe, &predictor] {
+            assert!(fs::metadata(path).expect("a file").len() < 1_500_000, "{}", path.display());
+        }
+        let probe = Probe::open(probe).expect("a probe");
+        let predictor = Predictor::open(predictor).expect("a predictor");
+        assert!(probe.model.is_some() && probe.model == predictor.model);
+        models.push(probe.model);
+    }
+    models.sort();
+    models.dedup();
+    assert_eq!(models.len(), 2, "{models:?}");
 }
 
 #[test]
