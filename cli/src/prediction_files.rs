@@ -124,6 +124,13 @@ impl PredictionFiles {
         self.kind.is_some()
     }
 
+    /// True if first predictions are those of a trained predictor.
+    pub(crate) fn are_trained(&self) -> bool {
+        let by_file =
+            matches!(self.kind, None | Some(PredictorKind::File(_) | PredictorKind::Hint));
+        self.predictor.is_some() && by_file
+    }
+
     /// The prompt-only predictor, if any, and the trained ones in `files`; an error if one
     /// is of another model, or if there is no use for `--encoder`.
     pub(crate) fn predictors(

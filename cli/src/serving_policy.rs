@@ -36,9 +36,12 @@ impl Setup {
         Ok(args.with_options(with_rank_options(policy, self.rank_options()?)))
     }
 
-    /// The options of the rank that the probe's file names.
+    /// The options of the rank that the probe's file names. The first prediction has a share only
+    /// where a trained predictor makes it, as when the share was chosen.
     pub fn rank_options(&self) -> Result<RankOptions, Error> {
-        Ok(self.probe()?.map(|probe| probe.rank_options).unwrap_or_default())
+        let options = self.probe()?.map(|probe| probe.rank_options).unwrap_or_default();
+        let initial_share = options.initial_share.filter(|_| self.predictions.are_trained());
+        Ok(RankOptions { initial_share, ..options })
     }
 
     fn default_policy(&self) -> PolicyKind {

@@ -124,6 +124,7 @@ fn a_probe_brings_the_options_of_its_rank() {
     let mut probe = Probe::random(256, 3, 1);
     probe.rank_options.min_run_tokens = Some(3);
     probe.rank_options.express = Some(2.0);
+    probe.rank_options.initial_share = Some(0.25);
     fs::write(&file, probe.to_bytes(Storage::Bf16)).expect("written");
     let with = |policy: &str, more: &[&str]| {
         let ranking = recorded(&folder, policy, &[&["--probe", &file], more].concat());
@@ -133,6 +134,12 @@ fn a_probe_brings_the_options_of_its_rank() {
     assert_eq!(with("trail-auto", &["--express", "0.25"]), (3.into(), 0.25.into()));
     assert_eq!(with("gittins", &[]), (24.into(), 0.5.into()), "it was chosen for trail");
     assert_eq!(with("trail", &["--paper"]), (0.into(), 0.0.into()));
+    let share = |more: &[&str]| {
+        let options = [&["--probe", &file], more].concat();
+        recorded(&folder, "trail", &options)["initial_share"].clone()
+    };
+    assert_eq!(share(&[]), 0.25, "the bundled predictor makes the first prediction");
+    assert_eq!(share(&["--length-predictor", "constant:9"]), 0.0, "which says nothing");
 }
 
 #[test]
