@@ -8,7 +8,8 @@ use crate::count::count_u32;
 use crate::notice::notice;
 
 /// Options of the rank under `trail`, `trail-auto` and `gittins`; `sjf` and `po` have the bound,
-/// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`].
+/// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`], before it under
+/// `trail` and `trail-auto` that of the probe's file ([`RankOptions`]).
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(
     next_help_heading = "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)"
@@ -26,7 +27,7 @@ pub(crate) struct RankingArgs {
     )]
     pub(crate) paper: bool,
     /// Output tokens that a request may run, once in the batch, before another takes its place; 0
-    /// for none [default: 24]
+    /// for none [default: that of the probe's file, else 24]
     #[arg(long, global = true, value_name = "N", value_parser = count_u32::<0>)]
     min_run_tokens: Option<u32>,
     /// Share of the longest recent wait under fcfs: requests that arrived longer ago go before all
@@ -35,7 +36,8 @@ pub(crate) struct RankingArgs {
     tail_bound: Option<f32>,
     /// Share of the mean expected length below which requests are express: they go before those
     /// that --tail-bound names, those of both kinds first; new ones too until --min-run-tokens,
-    /// where many look short by then. 0: none; no effect with --tail-bound 0 [default: 0.5]
+    /// where many look short by then. 0: none; no effect with --tail-bound 0 [default: that of
+    /// the probe's file, else 0.5]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     express: Option<f32>,
     /// Output tokens that computing one prompt token costs in a rank; 0 to rank by output alone
@@ -43,7 +45,7 @@ pub(crate) struct RankingArgs {
     #[arg(long, global = true, value_name = "TOKENS", value_parser = factor)]
     prefill_weight: Option<f32>,
     /// Share that the first prediction, counted down, has in a rank beside the probe's, 0 to 1
-    /// (trail, trail-auto) [default: 0]
+    /// (trail, trail-auto) [default: that of the probe's file, else 0]
     #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
     initial_share: Option<f32>,
     /// Point of the prompt's predicted distribution that is the first prediction [default: mean]

@@ -102,7 +102,7 @@ fn a_probe_is_collected_trained_evaluated_and_used() {
     let output = trail_rt(&[&prompt[..], &["--probe", &probe]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
-    let both = json(&trail_rt(&training(&format!("{data},{held}"), &probe, &["--force"])));
+    let both = json(&trail_rt(&training(&data, &probe, &["--data", &held, "--force"])));
     assert_eq!(both["record"]["training_prompts"], "48");
 }
 
@@ -198,7 +198,7 @@ fn a_probe_over_two_layers_is_trained_evaluated_and_used() {
     json(&trail_rt(&collecting(&one, &["--layers", "4", "--rows", "0"])));
     let absent = trail_rt(&[&eval[..], &["--data", &one]].concat());
     assert_refused(&absent, 2, "reads layer 2");
-    let other = trail_rt(&training(&format!("{data},{one}"), &probe, &[]));
+    let other = trail_rt(&training(&data, &probe, &["--data", &one]));
     assert_refused(&other, 2, "of other layers than");
 }
 

@@ -21,8 +21,9 @@ use crate::commands::probe::collections::Collections;
 /// Options of `trail-rt predictor train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// Folders that trail-rt probe collect made, of the model that --model names
-    #[arg(long, value_name = "DIR", value_delimiter = ',', required = true)]
+    /// Folder that trail-rt probe collect made, of the model that --model names; given again, the
+    /// answers of all are taken
+    #[arg(long, value_name = "DIR", required = true)]
     data: Vec<PathBuf>,
     /// File for the predictor
     #[arg(long, value_name = "FILE")]

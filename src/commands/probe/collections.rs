@@ -43,9 +43,57 @@ impl Collections {
         &self.settings
     }
 
+    /// The settings of all, which tell trainings on other data apart.
+    pub fn key(&self) -> String {
+        let parts: Vec<&Settings> = self.parts.iter().map(Collection::settings).collect();
+        format!("{parts:?}")
+    }
+
     /// Reads the shards of all; fails if some are missing.
     pub fn read_all(&self) -> Result<Vec<Shard>, Error> {
         let shards = self.parts.iter().map(Collection::read_all).collect::<Result<Vec<_>, _>>()?;
         Ok(shards.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Folders with the settings alone.
+    fn folders(of: &[Settings]) -> Vec<PathBuf> {
+        let root = std::env::temp_dir().join(format!("trail-collections-{}", std::process::id()));
+        let claim = |(at, settings): (usize, &Settings)| {
+            let folder = root.join(format!("{at}-{}", settings.temperature));
+            Collection::claim(&folder, settings.clone()).expect("a collection");
+            folder
+        };
+        of.iter().enumerate().map(claim).collect()
+    }
+
+    #[test]
+    fn collections_of_one_model_are_one_and_have_their_key() {
+        let warm = Settings {
+            model: "m".into(),
+            fingerprint: "f".into(),
+            layers: vec![3],
+            prompts: "p.jsonl".into(),
+            first: 0,
+            requests: 24,
+            rows: 8,
+            max_tokens: 64,
+            temperature: 1.0,
+            seed: 1,
+            shard: 8,
+        };
+        let greedy = Settings { temperature: 0.0, max_tokens: 128, ..warm.clone() };
+        let paths = folders(&[warm, greedy]);
+        let open = |paths: &[PathBuf]| Collections::open(paths).expect("collections");
+        let both = open(&paths);
+        assert_eq!((both.settings().requests, both.settings().max_tokens), (48, 128));
+        let keys = [both.key(), open(&paths[..1]).key(), open(&paths[1..]).key()];
+        assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
+        assert_eq!(keys[0], open(&paths).key());
+        std::fs::remove_dir_all(paths[0].parent().expect("a folder")).expect("removed");
     }
 }

@@ -32,8 +32,9 @@ enum Edges {
 /// Options of `trail-rt probe train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// Folders that trail-rt probe collect made: answers at several temperatures, for instance
-    #[arg(long, value_name = "DIR", value_delimiter = ',', required = true)]
+    /// Folder that trail-rt probe collect made; given again, the answers of all are taken, at
+    /// several temperatures for instance
+    #[arg(long, value_name = "DIR", required = true)]
     pub(super) data: Vec<PathBuf>,
     /// File for the probe; the state of an unfinished training lies beside it in FILE.state
     #[arg(long, value_name = "FILE")]

@@ -39,7 +39,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let trainings = trainings(&shards, &layers, args, longest)?;
     let state = PathBuf::from(format!("{}.state", args.out.display()));
     let recipes: Vec<Recipe> = variants.iter().map(|of| args.recipe(of.0, longest)).collect();
-    let key = format!("{} {recipes:?}", collections.settings().fingerprint);
+    let key = format!("{} {recipes:?}", collections.key());
     let mut sweep = Sweep::new(trainings, state.clone(), key)?;
     sweep.run(engine.threads())?;
     let best = |&(kind, inputs): &(HeadKind, Inputs)| sweep.best(kind, inputs);
