@@ -53,7 +53,7 @@ def ratios(runs, policies):
         first, second = policies[:2]
         gains[f"{second}_over_{first}"] = gains[second] / gains[first]
         gains["p99_over_fcfs"] = mean(by_policy[second], "p99") / mean(by_policy["fcfs"], "p99")
-        yield float(load), gains
+        yield load, gains
 
 
 def quantiles(values):
@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--program", default="trail-rt", help="trail-rt")
     parser.add_argument("--step-constants", required=True, help="as of `trail-rt simulate`")
     parser.add_argument("--max-running", type=int, default=8, help="sequences in a step")
-    parser.add_argument("--load", default="0.9,1.1,1.5,2.0", help="loads")
+    parser.add_argument("--load", default="0.9,1.1,1.5,2.0,burst", help="loads")
     parser.add_argument("--seeds", default="1,2", help="seeds of the arrivals")
     parser.add_argument("--policies", default="sjf,trail,oracle", help="beside fcfs, in order")
     parser.add_argument("--options", default="", help="more options of `trail-rt simulate`")
@@ -93,7 +93,8 @@ def main():
                         found.setdefault((load, bounded), {}).setdefault(name, []).append(gain)
             print(f"draw {draw + 1} of {args.draws}", file=sys.stderr)
     rows = [
-        {"load": load, "bounded": bounded} | {name: quantiles(of) for name, of in gains.items()}
+        {"load": load if load == "burst" else float(load), "bounded": bounded}
+        | {name: quantiles(of) for name, of in gains.items()}
         for (load, bounded), gains in sorted(found.items(), key=lambda item: item[0][::-1])
     ]
     longest = max(answer["output_tokens"] for answer in answers)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use trail_runtime::engine::{Engine, EngineConfig, PolicyKind};
+use trail_runtime::engine::{Engine, EngineConfig, PolicyKind, with_rank_options};
 use trail_server::{Api, ModelSource, ServerOptions};
 
 /// The application: its own page, and the model's endpoints below `/llm`.
@@ -23,7 +23,8 @@ pub fn application() -> Result<(Router, Api), Box<dyn Error>> {
     let source = ModelSource::open(folder, |setup| {
         let config = EngineConfig {
             probe: setup.probe()?,
-            policy: PolicyKind::trail(0.8),
+            // As the program serves `trail`: with the options that the probe's training chose.
+            policy: with_rank_options(PolicyKind::trail(0.8), setup.rank_options()?),
             ..EngineConfig::default()
         };
         Ok(Engine::new(setup.model.clone(), config)?)

@@ -197,8 +197,13 @@ def main():
     parser.add_argument("--out", required=True, help="traces of the first pooling")
     args = parser.parse_args()
     train, test = Answers(args.train, args.layer), Answers(args.test, args.layer)
+    source = [os.path.abspath(path) for path in (args.model, args.train, args.test)]
+    source.append(str(args.layer))
+    kept = {}
     if args.cache and os.path.exists(args.cache):
-        features = torch.load(args.cache)
+        kept = torch.load(args.cache)
+    if kept.get("source") == source:
+        features = kept["features"]
     else:
         folder, name = os.path.split(os.path.abspath(args.model))
         model = AutoModelForCausalLM.from_pretrained(
@@ -206,7 +211,7 @@ def main():
         features = {side: pooled(model, args.layer, of.prompts)
                     for side, of in (("train", train), ("test", test))}
         if args.cache:
-            torch.save(features, args.cache)
+            torch.save({"source": source, "features": features}, args.cache)
     longest = int(train.length.max())
     report = {}
     for at, pooling in enumerate(args.pooling):

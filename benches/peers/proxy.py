@@ -25,6 +25,7 @@ def bench(args, url, prompts, seed, rate):
     load = ["--rate-share", "1"] if rate is None else ["--rate", f"{rate:.4f}"]
     command = [args.program, "bench", "http", "--json", "--url", url, "--prompts", str(prompts)]
     command += ["--requests", str(args.requests), "--max-tokens", str(args.max_tokens)]
+    command += ["--temperature", str(args.temperature)]
     command += ["--seed", str(seed), "--timeout", "3600", *load]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -63,6 +64,7 @@ def main():
     parser.add_argument("--prompts", type=pathlib.Path, required=True)
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--loads", default="1.1,1.5")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--capacity", type=float, help="requests a second, if it is known")
@@ -70,7 +72,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     lines = args.prompts.read_text().splitlines()
-    report = {"requests": args.requests, "max_tokens": args.max_tokens, "loads": {}}
+    report = {"requests": args.requests, "max_tokens": args.max_tokens}
+    report |= {"temperature": args.temperature, "loads": {}}
     with tempfile.TemporaryDirectory() as folder:
 
         def prompts(index):

@@ -98,10 +98,6 @@ pub struct EngineArgs {
     /// [default: trail with a probe; sjf with --length-predictor alone; else fcfs]
     #[arg(long, global = true, value_name = "NAME", long_help = policy_help())]
     pub(crate) policy: Option<PolicyKind>,
-    /// trail, its variants and theory: a request can be preempted during this share of its first
-    /// predicted length, 0 to 1 [default: 0.8; trail-auto 1]
-    #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
-    c: Option<f32>,
     /// Options of the rank.
     #[command(flatten)]
     pub(crate) ranking: RankingArgs,
@@ -230,13 +226,6 @@ pub(crate) fn context(text: &str) -> Result<usize, String> {
     }
 }
 
-fn share(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(c) if (0.0..=1.0).contains(&c) => Ok(c),
-        _ => Err("expected a number from 0 to 1".into()),
-    }
-}
-
 /// A number of tokens up to the scheduler's bound.
 fn refresh(text: &str) -> Result<u32, String> {
     count::<{ MAX_CONTEXT as usize }>(text).map(|tokens| tokens as u32)
@@ -312,7 +301,7 @@ impl EngineArgs {
 
     /// Share of the first predicted length in which a request can be preempted.
     pub fn c(&self) -> f32 {
-        self.c.unwrap_or(DEFAULT_C)
+        self.ranking.c.unwrap_or(DEFAULT_C)
     }
 
     /// Treatment of a request beyond `--max-requests`.
@@ -351,6 +340,11 @@ impl EngineArgs {
         self.max_requests
     }
 
+    /// Options of a policy and of its rank.
+    pub fn ranking(&self) -> RankingArgs {
+        self.ranking
+    }
+
     /// The policy requested; TRAIL by default.
     pub fn policy_or_trail(&self) -> PolicyKind {
         self.with_options(self.policy.unwrap_or(PolicyKind::trail(DEFAULT_C)))
@@ -386,11 +380,11 @@ impl EngineArgs {
 
     /// Says which of the given options `policy` does not have.
     pub(crate) fn warn_of_idle_options(&self, policy: PolicyKind) {
-        self.ranking.warn_of_idle_options(policy, self.c.is_some());
+        self.ranking.warn_of_idle_options(policy);
     }
 
-    /// `policy` with the share `--c`, if it names none, and the options of the rank.
+    /// `policy` with the options of [`RankingArgs`].
     pub fn with_options(&self, policy: PolicyKind) -> PolicyKind {
-        self.ranking.apply(self.c.map_or(policy, |c| policy.with_c(c)))
+        self.ranking.apply(policy)
     }
 }

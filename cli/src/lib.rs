@@ -61,7 +61,7 @@ pub use output::Output;
 pub use output_file::OutputFile;
 pub use parser_message::message_and_tip;
 pub use prediction_files::PREDICTOR;
-pub use ranking_args::{described_policy, with_rank_options};
+pub use ranking_args::{RankingArgs, described_policy};
 pub use record::LogFile;
 pub use setup::Setup;
 pub use shared::EngineShare;

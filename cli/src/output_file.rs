@@ -1,7 +1,7 @@
 //! Files in which a command leaves its results.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -62,36 +62,43 @@ impl OutputFile {
         &self.path
     }
 
-    /// Replaces the content, that of a file at once: one whose write fails keeps what it had.
+    /// Replaces the content, that of a file at once where its folder allows it: one whose write
+    /// fails keeps what it had.
     pub fn write(&self, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Error> {
+        let write = |file: &mut File| file.write_all(content.as_ref());
         let is_file = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file());
         // A device or a pipe cannot be replaced, nor should a link be.
-        let written = match is_file {
-            true => self.replace(content.as_ref()),
-            false => self.overwrite(&self.path, content.as_ref()),
-        };
+        let written = if is_file { self.replace(&write) } else { self.overwrite(&write) };
         written.map_err(|error| self.unwritable(error))
     }
 
-    fn overwrite(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
+    fn overwrite(&self, write: &dyn Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
         let mut options = self.options.clone();
-        options.write(true).create(true).truncate(true).open(path)?.write_all(content)
+        write(&mut options.write(true).create(true).truncate(true).open(&self.path)?)
     }
 
-    /// Writes a file beside the present one, which then takes its name and permissions.
-    fn replace(&self, content: &[u8]) -> std::io::Result<()> {
+    /// Writes a file beside the present one, which then takes its name and permissions. A folder
+    /// that takes no other file, or a file that is mounted, has the present one written over.
+    fn replace(&self, write: &dyn Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = self.path.with_file_name(name);
         let permissions = fs::metadata(&self.path)?.permissions();
-        let replaced = self
-            .overwrite(&part, content)
-            .and_then(|()| fs::set_permissions(&part, permissions))
-            .and_then(|()| fs::rename(&part, &self.path));
-        replaced.inspect_err(|_| _ = fs::remove_file(&part))
+        // Of an earlier process with the same number.
+        _ = fs::remove_file(&part);
+        let Ok(mut file) = self.options.clone().write(true).create_new(true).open(&part) else {
+            return self.overwrite(write);
+        };
+        let written = write(&mut file).and_then(|()| file.set_permissions(permissions));
+        drop(file);
+        let renamed = written.map(|()| fs::rename(&part, &self.path).is_ok());
+        if !matches!(renamed, Ok(true)) {
+            _ = fs::remove_file(&part);
+        }
+        if renamed? { Ok(()) } else { self.overwrite(write) }
     }
 
-    fn unwritable(&self, error: std::io::Error) -> Error {
+    fn unwritable(&self, error: io::Error) -> Error {
         let name = self.path.display();
         Error::failed(format!("cannot write {name}: {error}; choose another path"))
     }
@@ -125,7 +132,7 @@ const HEAD_BYTES: u64 = 1 << 16;
 const TAIL_BYTES: u64 = 1 << 10;
 
 /// The beginning and the end of the file at `path`. Nothing of a device, which may have no end.
-fn ends(path: &Path) -> std::io::Result<Vec<u8>> {
+fn ends(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Ok(Vec::new());
@@ -181,10 +188,16 @@ mod tests {
         let path = folder.join("result.json");
         let file = OutputFile::claim_private(path.clone(), false).expect("nothing is there");
         file.write("first").expect("written");
+        let full = |file: &mut File| {
+            file.write_all(b"sec")?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        assert!(file.replace(&full).is_err());
+        assert_eq!(fs::read_to_string(&path).expect("text"), "first");
         let part = folder.join(format!("result.json.{}.part", std::process::id()));
         fs::create_dir(&part).expect("in the way");
-        assert!(file.write("second").is_err());
-        assert_eq!(fs::read_to_string(&path).expect("text"), "first");
+        file.write("without a part").expect("written over");
+        assert_eq!(fs::read_to_string(&path).expect("text"), "without a part");
         fs::remove_dir(&part).expect("empty");
         file.write("third").expect("written");
         assert_eq!(fs::read_to_string(&path).expect("text"), "third");

@@ -124,10 +124,9 @@ impl PredictionFiles {
         self.kind.is_some()
     }
 
-    /// True if first predictions are those of a trained predictor.
+    /// True if first predictions are those of a trained predictor, and none a client's.
     pub(crate) fn are_trained(&self) -> bool {
-        let by_file =
-            matches!(self.kind, None | Some(PredictorKind::File(_) | PredictorKind::Hint));
+        let by_file = matches!(self.kind, None | Some(PredictorKind::File(_)));
         self.predictor.is_some() && by_file
     }
 

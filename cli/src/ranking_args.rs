@@ -1,20 +1,23 @@
 //! Options of the rank under `trail`, `trail-auto`, `gittins`, `sjf` and `po`.
 
 use clap::{Args, ValueEnum};
-use trail_probe::RankOptions;
-use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail, TrailAuto};
+use trail_scheduler::policies::{InitialLength, PolicyKind, Ranking, Trail};
 
 use crate::count::count_u32;
 use crate::notice::notice;
 
 /// Options of the rank under `trail`, `trail-auto` and `gittins`; `sjf` and `po` have the bound,
 /// `express` and the weight of prefill. A default is that of [`Ranking::DEFAULT`], before it under
-/// `trail` and `trail-auto` that of the probe's file ([`RankOptions`]).
+/// `trail` and `trail-auto` that of the probe's file ([`RankOptions`](trail_probe::RankOptions)).
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(
     next_help_heading = "Ranking (trail, trail-auto, gittins; sjf, po: tail bound and express)"
 )]
-pub(crate) struct RankingArgs {
+pub struct RankingArgs {
+    /// trail, its variants and theory: a request can be preempted during this share of its first
+    /// predicted length, 0 to 1 [default: 0.8; trail-auto 1]
+    #[arg(long, global = true, value_name = "SHARE", value_parser = share)]
+    pub(crate) c: Option<f32>,
     /// The paper's rank: the likeliest bin as the first prediction and none of the options below;
     /// on the engine also the filter over bins, and recomputed victims unless --preemption names
     /// another way. Policy and c stay
@@ -65,8 +68,8 @@ enum Initial {
 }
 
 impl RankingArgs {
-    /// Says which of the given options, and of `--c` if it `has_c`, `policy` does not have.
-    pub(crate) fn warn_of_idle_options(&self, mut policy: PolicyKind, has_c: bool) {
+    /// Says which of the given options `policy` does not have.
+    pub(crate) fn warn_of_idle_options(&self, mut policy: PolicyKind) {
         let (is_ranked, is_trail) = (policy.ranking_mut().is_some(), policy.trail_mut().is_some());
         let is_gittins = matches!(policy, PolicyKind::Gittins(_));
         let options = [
@@ -77,7 +80,7 @@ impl RankingArgs {
             ("--prefill-weight", self.prefill_weight.is_some(), is_ranked),
             ("--initial-share", self.initial_share.is_some(), is_trail && !is_gittins),
             ("--initial-length", self.initial_length.is_some(), is_trail),
-            ("--c", has_c, is_trail || matches!(policy, PolicyKind::TrailBert(_))),
+            ("--c", self.c.is_some(), is_trail || matches!(policy, PolicyKind::TrailBert(_))),
         ];
         let idle = options.iter().filter(|(_, is_given, has_it)| *is_given && !has_it);
         let idle: Vec<&str> = idle.map(|(name, ..)| *name).collect();
@@ -87,8 +90,9 @@ impl RankingArgs {
         }
     }
 
-    /// `policy` with these options, if it is one that has them.
-    pub(crate) fn apply(&self, mut policy: PolicyKind) -> PolicyKind {
+    /// `policy` with these options, if it is one that has them; with `--c`, if it names none.
+    pub fn apply(&self, mut policy: PolicyKind) -> PolicyKind {
+        policy = self.c.map_or(policy, |c| policy.with_c(c));
         if self.paper {
             if let Some(trail) = policy.trail_mut() {
                 *trail = Trail { c: trail.c, ..Trail::PAPER };
@@ -110,17 +114,6 @@ impl RankingArgs {
         }
         policy
     }
-}
-
-/// `policy` with the options of the rank that a probe file names, if it is `trail` or `trail-auto`,
-/// which they were chosen for.
-pub fn with_rank_options(mut policy: PolicyKind, options: RankOptions) -> PolicyKind {
-    if let PolicyKind::Trail(trail) | PolicyKind::TrailAuto(TrailAuto { trail }) = &mut policy {
-        set(&mut trail.ranking.min_run_tokens, options.min_run_tokens);
-        set(&mut trail.ranking.express, options.express);
-        set(&mut trail.ranking.initial_share, options.initial_share);
-    }
-    policy
 }
 
 /// Name of a policy, with the parameters and the options of its rank that are not the defaults.
@@ -166,6 +159,9 @@ fn factor(text: &str) -> Result<f32, String> {
 
 #[cfg(test)]
 mod tests {
+    use trail_probe::RankOptions;
+    use trail_runtime::engine::with_rank_options;
+
     use super::*;
 
     #[test]

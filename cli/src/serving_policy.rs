@@ -1,13 +1,12 @@
 //! The policy that a model is served with.
 
 use trail_probe::RankOptions;
-use trail_runtime::engine::{DEFAULT_C, Needs, PolicyKind};
+use trail_runtime::engine::{DEFAULT_C, Needs, PolicyKind, with_rank_options};
 use trail_scheduler::policies::Sjf;
 
 use crate::args::EngineArgs;
 use crate::error::Error;
 use crate::notice::notice;
-use crate::ranking_args::with_rank_options;
 use crate::setup::Setup;
 
 impl Setup {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use trail_cli::{Error, described_policy, notice};
+use trail_cli::{Error, RankingArgs, described_policy, notice};
 use trail_platform::heap::release_free_pages;
 use trail_runtime::engine::{Counters, Fault, Stats};
 use trail_runtime::model::Adapter;
@@ -33,6 +33,7 @@ pub(crate) struct ModelEntry {
     counters: Arc<Counters>,
     kv_blocks: u64,
     formats: Formats,
+    ranking: RankingArgs,
     load: LoadAgain,
     state: watch::Sender<State>,
     /// Each use is a receiver of this channel, which carries nothing.
@@ -94,9 +95,9 @@ impl ModelEntry {
         allows_updates: bool,
         formats: Formats,
     ) -> Result<Arc<ModelEntry>, Error> {
-        let ModelSource { names, adapters, loaded: (setup, engine), load } = source;
+        let ModelSource { names, adapters, loaded: (setup, engine), load, ranking } = source;
         let (counters, kv_blocks) = (engine.counters().clone(), engine.kv_blocks() as u64);
-        let model = Arc::new(ServedModel::new(setup, engine, formats)?);
+        let model = Arc::new(ServedModel::new(setup, engine, formats, ranking)?);
         Ok(Arc::new(ModelEntry {
             names,
             adapters: Adapters::new(adapters, taken, allows_updates)?,
@@ -105,6 +106,7 @@ impl ModelEntry {
             counters,
             kv_blocks,
             formats,
+            ranking,
             load,
             state: watch::Sender::new(State::Loaded(model)),
             uses: watch::Sender::new(()),
@@ -233,7 +235,7 @@ impl ModelEntry {
         let (begin, entry) = (Instant::now(), self.clone());
         let load = move || {
             let (setup, engine) = (entry.load)()?;
-            ServedModel::new(setup, engine, entry.formats)
+            ServedModel::new(setup, engine, entry.formats, entry.ranking)
         };
         let loaded = match spawn_blocking(load).await {
             Ok(loaded) => loaded.map_err(|error| error.to_string()),

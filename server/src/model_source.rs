@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trail_cli::{Error, ModelArgs, NamedAdapter, Setup};
+use trail_cli::{Error, ModelArgs, NamedAdapter, RankingArgs, Setup};
 use trail_runtime::engine::Engine;
 
 /// A model's files and options, as an engine.
@@ -21,6 +21,8 @@ pub struct ModelSource {
     pub loaded: Loaded,
     /// Loads it after it was unloaded.
     pub load: LoadAgain,
+    /// Options of the policies that it can be set to, before those of its probe's file.
+    pub ranking: RankingArgs,
 }
 
 impl ModelSource {
@@ -44,6 +46,7 @@ impl ModelSource {
         };
         let loaded: Loaded = load()?;
         let names = vec![loaded.0.name.clone()];
-        Ok(ModelSource { names, adapters: Vec::new(), loaded, load: Box::new(load) })
+        let ranking = RankingArgs::default();
+        Ok(ModelSource { names, adapters: Vec::new(), loaded, load: Box::new(load), ranking })
     }
 }

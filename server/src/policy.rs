@@ -92,8 +92,8 @@ impl Change {
     /// The policy that it asks for, with `model`'s options of the rank.
     fn policy(&self, model: &ServedModel) -> Result<PolicyKind, ApiError> {
         let invalid = |field: &str, why: String| ApiError::invalid_field(field, why);
-        let parsed = self.policy.parse().map_err(|why: String| invalid("policy", why))?;
-        let mut policy = model.policies.apply(parsed);
+        let policy = model.policies.policy(&self.policy);
+        let mut policy = policy.map_err(|why| invalid("policy", why))?;
         let name = policy.name();
         let has_none = |field| invalid(field, format!("policy {name} has no '{field}'"));
         if let Some(Real(c)) = self.c {

@@ -1,32 +1,38 @@
 //! The policy and the options of the rank that a model begins with.
 
-use trail_cli::with_rank_options;
+use trail_cli::RankingArgs;
 use trail_probe::RankOptions;
-use trail_runtime::engine::PolicyKind;
+use trail_runtime::engine::{PolicyKind, with_rank_options};
 
 /// Parameters of the policies that a model can be set to, where a change names none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyDefaults {
     /// Policy that the engine began with.
     pub first: PolicyKind,
+    /// Options of the command line.
+    pub ranking: RankingArgs,
     /// Options of the rank that the probe's file names.
     pub probe: RankOptions,
 }
 
 impl PolicyDefaults {
-    /// `policy` with the options of the rank that the model began with, if the names are the same,
-    /// else with those of the probe's file.
-    pub(crate) fn apply(self, policy: PolicyKind) -> PolicyKind {
-        let PolicyDefaults { mut first, probe } = self;
-        if policy.name() != first.name() {
-            return with_rank_options(policy, probe);
+    /// The policy `name`. One without parameters, of the name that the model began with, is that of
+    /// the beginning; with parameters it has the options of the rank of the beginning. Another one
+    /// has the options of the command line, and before them those of the probe's file.
+    pub(crate) fn policy(self, name: &str) -> Result<PolicyKind, String> {
+        let PolicyDefaults { mut first, ranking, probe } = self;
+        if name == first.name() {
+            return Ok(first);
         }
-        let mut policy =
-            first.ranking_mut().map_or(policy, |ranking| policy.with_ranking(*ranking));
+        let mut policy: PolicyKind = name.parse()?;
+        if policy.name() != first.name() {
+            return Ok(ranking.apply(with_rank_options(policy, probe)));
+        }
+        policy = first.ranking_mut().map_or(policy, |ranking| policy.with_ranking(*ranking));
         if let (Some(trail), Some(first)) = (policy.trail_mut(), first.trail_mut()) {
             trail.r = first.r;
         }
-        policy
+        Ok(policy)
     }
 }
 
@@ -40,13 +46,16 @@ mod tests {
         let mut first = parsed("trail:0.5");
         first.ranking_mut().expect("a rank").min_run_tokens = 3;
         let probe = RankOptions { express: Some(1.0), ..RankOptions::default() };
-        let mut same = PolicyDefaults { first, probe }.apply(parsed("trail:0.9"));
-        assert_eq!(same.trail_mut().expect("trail").c, 0.9);
+        let defaults = PolicyDefaults { first, ranking: RankingArgs::default(), probe };
+        let policy = |name: &str| defaults.policy(name).expect("a policy");
+        assert_eq!(policy("trail"), first, "with its share c");
+        let mut same = policy("trail:0.8");
+        assert_eq!(same.trail_mut().expect("trail").c, 0.8, "the default, by name");
         assert_eq!(same.ranking_mut(), first.ranking_mut());
-        let mut other = PolicyDefaults { first, probe }.apply(parsed("trail-auto"));
+        let mut other = policy("trail-auto");
         assert_eq!(other.ranking_mut().expect("a rank").express, 1.0);
         assert_ne!(other.ranking_mut().expect("a rank").min_run_tokens, 3);
-        let sjf = parsed("sjf");
-        assert_eq!(PolicyDefaults { first, probe }.apply(sjf), sjf, "the probe says nothing of it");
+        assert_eq!(policy("sjf"), parsed("sjf"), "the probe says nothing of it");
+        assert!(defaults.policy("sjf:1:2:3").is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use trail_cli::{Error, Setup};
+use trail_cli::{Error, RankingArgs, Setup};
 use trail_grammar::GrammarCompiler;
 use trail_runtime::backend::BLOCK_TOKENS;
 use trail_runtime::engine::{Engine, SamplingParams};
@@ -53,11 +53,17 @@ pub(crate) struct ServedModel {
 }
 
 impl ServedModel {
-    /// The model of `setup` and `engine`.
-    pub(crate) fn new(setup: Setup, engine: Engine, formats: Formats) -> Result<Self, Error> {
+    /// The model of `setup` and `engine`, whose policies have the options `ranking`.
+    pub(crate) fn new(
+        setup: Setup,
+        engine: Engine,
+        formats: Formats,
+        ranking: RankingArgs,
+    ) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
-        let policies = PolicyDefaults { first: engine.policy(), probe: setup.rank_options()? };
+        let policies =
+            PolicyDefaults { first: engine.policy(), ranking, probe: setup.rank_options()? };
         Ok(ServedModel {
             live: LiveModel::start(&engine, policies)?,
             fingerprint: fingerprint(&engine),

@@ -65,6 +65,7 @@ impl Plan {
     /// many KV blocks.
     fn source(self, setup: Setup, engine: Engine) -> ModelSource {
         let model = self.model.with_model(Some(setup.path()));
+        let ranking = self.engine.ranking();
         let again = self.engine.with_kv_blocks(engine.kv_blocks());
         let plan = Plan { model, engine: again, ..self };
         ModelSource {
@@ -76,6 +77,7 @@ impl Plan {
                 let engine = plan.engine(&setup)?;
                 Ok((setup, engine))
             }),
+            ranking,
         }
     }
 }

@@ -78,6 +78,9 @@ fn requests_do_not_wait_for_a_server_that_stalls() {
         if !seen.line.contains("completions") {
             return object(stream, "200 OK", r#"{"data":[{"id":"toy"}]}"#);
         }
+        if !seen.body.contains(r#""temperature":0.25"#) {
+            return object(stream, "400 Bad Request", "{}");
+        }
         // The first one is sent before the run, alone.
         while (2..=REQUESTS).contains(&flags.seen_of("completions")) {
             thread::sleep(Duration::from_millis(1));
@@ -89,6 +92,7 @@ fn requests_do_not_wait_for_a_server_that_stalls() {
     });
     let requests = REQUESTS.to_string();
     let load = ["--requests", &requests, "--rate", "100", "--timeout", "30", "--json"];
+    let load = [&load[..], &["--temperature", "0.25"]].concat();
     let output = trail_rt(&[&["bench", "http", "--url", &server.url()][..], &load].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");

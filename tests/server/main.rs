@@ -18,6 +18,7 @@ mod live;
 mod messages;
 mod openapi;
 mod operation;
+mod policy;
 mod prompt_scores;
 mod proxy;
 mod responses;

@@ -25,6 +25,7 @@ pub(super) struct Client {
     base: String,
     key: Option<String>,
     model: String,
+    temperature: f64,
     timeout: Duration,
 }
 
@@ -56,12 +57,12 @@ impl Client {
         let host = uri.host().ok_or_else(|| bad("it has no host"))?.to_owned();
         let base = uri.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
         let port = uri.port_u16().unwrap_or(80);
-        Ok(Client { host, port, base, key, model: String::new(), timeout })
+        Ok(Client { host, port, base, key, model: String::new(), temperature: 1.0, timeout })
     }
 
-    /// Sets the model of all requests.
-    pub(super) fn set_model(&mut self, name: String) {
-        self.model = name;
+    /// Sets the model and the temperature of all requests.
+    pub(super) fn set_model(&mut self, name: String, temperature: f64) {
+        (self.model, self.temperature) = (name, temperature);
     }
 
     /// The first model that the server lists.
@@ -158,7 +159,7 @@ impl Client {
             "model": self.model,
             "messages": [{ "role": "user", "content": prompt }],
             "max_tokens": max_tokens,
-            "temperature": 1.0,
+            "temperature": self.temperature,
             "seed": seed % (1 << 31),
             "stream": true,
             "stream_options": { "include_usage": true },

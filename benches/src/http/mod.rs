@@ -46,6 +46,9 @@ pub struct HttpArgs {
     /// Most output tokens; with --trace of each request also those of the trace
     #[arg(long, default_value_t = 256, value_parser = count::<1_000_000>)]
     max_tokens: usize,
+    /// Temperature of the answers; 0 for greedy ones, equal in runs that are compared
+    #[arg(long, default_value_t = 1.0, value_parser = temperature)]
+    temperature: f64,
     /// Process of the arrivals
     #[arg(long, value_enum, default_value_t = Process::Poisson)]
     arrivals: Process,
@@ -102,6 +105,13 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if (0.0..=2.0).contains(&value) => Ok(value),
+        _ => Err("expected a number from 0 to 2".into()),
+    }
+}
+
 /// Measures the capacity if rates are shares of it, then each rate and policy in rounds.
 pub fn run(args: &HttpArgs) -> Result<BenchReport, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -122,7 +132,7 @@ async fn measure(args: &HttpArgs) -> Result<BenchReport, Error> {
         Some(name) => name.clone(),
         None => client.first_model().await?,
     };
-    client.set_model(model.clone());
+    client.set_model(model.clone(), args.temperature);
     let workload = Workload::new(args)?;
     // Warm: the first request may load, compile or page in.
     workload.send_one(&client).await?;

@@ -47,7 +47,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
     // A file that cannot be written is refused before the measurement.
     let claim = |path: &PathBuf| OutputFile::claim(path.clone(), args.force);
     let out = args.out.as_ref().map(claim).transpose()?;
-    let Swept { observations, device, repeats } = sweep::run(bench)?;
+    let Swept { observations, device, repeats, longest_prompt } = sweep::run(bench)?;
     let cost = fit::fit(&observations, bench.model.config.mixture.as_ref())
         .ok_or_else(|| Error::failed("the steps' times do not grow with their work"))?;
     let residual = fit::residual(&cost, &observations);
@@ -71,6 +71,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
             "device": device,
             "residual": residual,
             "repeats": repeats,
+            "longest_prompt": longest_prompt,
         });
         let mut coefficients = json!(cost);
         if let (Some(all), Some(file)) = (coefficients.as_object_mut(), file.as_object()) {
@@ -84,6 +85,7 @@ pub fn run(args: &StepsArgs, bench: &BenchModel) -> Result<Value, Error> {
         "step_cost_ns": cost,
         "residual": residual,
         "repeats": repeats,
+        "longest_prompt": longest_prompt,
         "rows": points,
     }))
 }

@@ -21,9 +21,9 @@ const BATCHES: [usize; 4] = [8, 4, 2, 1];
 /// Prompt lengths, tokens, as far as the model's context reaches.
 const PROMPTS: [usize; 5] = [4, 24, 96, 384, 768];
 
-/// Time after which no repetition is begun, nor in the first one a prompt length beyond
-/// [`LEAST_PROMPTS`]: a large model on a busy machine ends within about three minutes.
-const BUDGET: Duration = Duration::from_secs(120);
+/// Time in which repetitions end, if they take as long as those before; in the first one no prompt
+/// length beyond [`LEAST_PROMPTS`] is begun after it.
+const BUDGET: Duration = Duration::from_secs(150);
 /// Prompt lengths that tell the costs of rows, prompt tokens and context apart.
 const LEAST_PROMPTS: usize = 3;
 /// Prompt lengths of the warm-up.
@@ -56,6 +56,8 @@ pub struct Swept {
     pub device: String,
     /// Repetitions that were made.
     pub repeats: usize,
+    /// Tokens of the longest prompt.
+    pub longest_prompt: usize,
 }
 
 /// An engine, and the times of its steps by their work.
@@ -92,16 +94,18 @@ impl Sweep {
         Ok(())
     }
 
-    /// Repeats the measurement of `prompts`, as far as [`BUDGET`] allows. Returns the repetitions.
-    fn repeat(&mut self, prompts: &[usize], repeats: usize) -> Result<usize, String> {
+    /// Repeats the measurement of `prompts`, as far as [`BUDGET`] allows. Returns the repetitions
+    /// and the number of prompt lengths in the first one.
+    fn repeat(&mut self, prompts: &[usize], repeats: usize) -> Result<(usize, usize), String> {
         let begin = Instant::now();
-        let is_over = || begin.elapsed() > BUDGET;
+        let fits = |done: usize| begin.elapsed().mul_f64((done + 1) as f64 / done as f64) <= BUDGET;
         let mut display = Display::new(repeats);
-        let mut done = 0;
-        while done < repeats && (done == 0 || !is_over()) {
+        let (mut done, mut lengths) = (0, prompts.len());
+        while done < repeats && (done == 0 || fits(done)) {
             display.begin("sweep", prompts.len());
             for (at, &prompt) in prompts.iter().enumerate() {
-                if done == 0 && at >= LEAST_PROMPTS && is_over() {
+                if done == 0 && at >= LEAST_PROMPTS && begin.elapsed() > BUDGET {
+                    lengths = at;
                     break;
                 }
                 display.draw(at, |_| format!("prompts of {prompt} tokens"));
@@ -110,7 +114,7 @@ impl Sweep {
             display.end();
             done += 1;
         }
-        Ok(done)
+        Ok((done, lengths))
     }
 }
 
@@ -121,10 +125,15 @@ pub fn run(bench: &BenchModel) -> Result<Swept, String> {
     let mut sweep = Sweep::new(bench)?;
     prompts.iter().take(WARM_PROMPTS).try_for_each(|&prompt| sweep.measure(prompt))?;
     sweep.times.clear();
-    let repeats = sweep.repeat(&prompts, bench.repeats)?;
-    if repeats < bench.repeats {
-        let (all, seconds) = (bench.repeats, BUDGET.as_secs());
-        notice(format_args!("{repeats} of {all} repetitions: the {seconds} s for them are over"));
+    let (repeats, lengths) = sweep.repeat(&prompts, bench.repeats)?;
+    let (all, seconds, longest_prompt) = (bench.repeats, BUDGET.as_secs(), prompts[lengths - 1]);
+    if lengths < prompts.len() {
+        notice(format_args!(
+            "one repetition of {all}, with prompts of up to {longest_prompt} tokens: the {seconds} s \
+             for them are over, and longer prompts may cost more than their share"
+        ));
+    } else if repeats < all {
+        notice(format_args!("{repeats} of {all} repetitions: {seconds} s have no room for more"));
     }
     let times = sweep.times.iter();
     let observations = times.map(|(&[decode_rows, prefill_tokens, context_tokens], ns)| {
@@ -132,7 +141,7 @@ pub fn run(bench: &BenchModel) -> Result<Swept, String> {
         (work, median(ns))
     });
     let device = sweep.engine.device().to_owned();
-    Ok(Swept { observations: observations.collect(), device, repeats })
+    Ok(Swept { observations: observations.collect(), device, repeats, longest_prompt })
 }
 
 /// Runs `batch` requests with prompts of `prompt` tokens, half of the requests after the others

@@ -1,10 +1,11 @@
 //! The predictors against their formulae.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
 use crate::bins::{Bins, MAX_BINS};
-use crate::file::Storage;
+use crate::file::{Common, Storage, serialize};
 
 fn bag(bins: Bins, vocab: usize, weight: &[f32], bias: &[f32]) -> Predictor {
     let layers = vec![Layer::new(weight, bias)];
@@ -216,6 +217,24 @@ fn a_file_has_the_weights_of_the_tokens_that_were_seen() {
         let error = Predictor::from_bytes(&damaged, "p").expect_err("refused").to_string();
         assert!(error.starts_with("p: tokens: expected ascending ids"), "{other}: {error}");
     }
+}
+
+/// A file of kilobytes could ask for a layer of terabytes.
+#[test]
+fn a_file_of_several_layers_has_the_weights_of_all_tokens() {
+    let tensors: [(&str, &[usize], &[f32]); 5] = [
+        ("layers.0.weight", &[2, 1], &[1.0; 2]),
+        ("layers.0.bias", &[2], &[0.0; 2]),
+        ("layers.1.weight", &[1, 2], &[1.0; 2]),
+        ("layers.1.bias", &[1], &[0.0]),
+        ("tokens", &[1], &[7.0]),
+    ];
+    let own = [("vocab_size", "300".to_owned()), ("output", "tokens".to_owned())];
+    let (format, record) = ("trail-prompt-predictor", &BTreeMap::new());
+    let common = Common { format, version: 3, bins: None, model: None, record };
+    let bytes = serialize(common, &own, &tensors, Storage::F32);
+    let error = Predictor::from_bytes(&bytes, "p").expect_err("refused").to_string();
+    assert_eq!(error, "p: tokens: expected one layer, found 2 layers");
 }
 
 #[test]

@@ -9,8 +9,8 @@
 //! * `output`: `bins` (the default) with `edges`, `tokens`, or `score` with the tensors `scores`
 //!   and `lengths` of its scale.
 //!
-//! A bag of tokens may have a further tensor `tokens` `[n]`, from version 3 on: the ascending ids
-//! whose weights are in the first layer's tensor, which then is `[outputs, n]`. All other weights
+//! A linear head over a bag of tokens may have a further tensor `tokens` `[n]`, from version 3 on:
+//! the ascending ids whose weights are in `weight`, which then is `[outputs, n]`. All other weights
 //! are 0: of a vocabulary of 150,000 a training sees some thousands.
 
 use std::path::Path;
@@ -79,7 +79,7 @@ impl Predictor {
         let tokens = self.weighted_tokens();
         for (at, layer) in self.layers.iter().enumerate() {
             let name = |part| layer_tensor(at, self.layers.len(), part);
-            let narrow = tokens.as_ref().filter(|_| at == 0).map(|tokens| layer.narrowed(tokens));
+            let narrow = tokens.as_ref().map(|tokens| layer.narrowed(tokens));
             let layer = narrow.as_ref().unwrap_or(layer);
             tensors.push((name("weight"), vec![layer.outputs, layer.inputs()], layer.rows()));
             tensors.push((name("bias"), vec![layer.outputs], layer.bias.clone()));
@@ -109,10 +109,10 @@ impl Predictor {
     /// The tokens with weights, if the file is smaller with these alone.
     fn weighted_tokens(&self) -> Option<Vec<usize>> {
         let Features::BagOfTokens { vocab } = self.features else { return None };
-        let weighted = self.layers[0].weighted_inputs();
+        let [layer] = &self.layers[..] else { return None };
+        let weighted = layer.weighted_inputs();
         // An id takes as much as two weights in bf16.
-        let is_smaller =
-            weighted.len() * (self.layers[0].outputs + 2) < vocab * self.layers[0].outputs;
+        let is_smaller = weighted.len() * (layer.outputs + 2) < vocab * layer.outputs;
         (vocab <= MAX_IDS && !weighted.is_empty() && is_smaller).then_some(weighted)
     }
 }
@@ -179,6 +179,10 @@ fn read_layers(
 ) -> Result<Vec<Layer>, Error> {
     let is_layer = |at: &usize| reader.has(&layer_tensor(*at, 2, "weight"));
     let count = (0..MAX_LAYERS).take_while(is_layer).count().max(1);
+    // A layer between would be as wide as the file likes, times the vocabulary.
+    if tokens.is_some() && count > 1 {
+        return Err(reader.refuse("tokens", "one layer", format!("{count} layers")));
+    }
     let mut width = tokens.map_or(features.width(), <[usize]>::len);
     (0..count)
         .map(|at| {
@@ -190,7 +194,7 @@ fn read_layers(
             let weight = reader.tensor(&name("weight"), &[rows, width])?;
             let layer = Layer::new(&weight, &reader.tensor(&name("bias"), &[rows])?);
             width = rows;
-            Ok(match tokens.filter(|_| at == 0) {
+            Ok(match tokens {
                 Some(tokens) => layer.widened(tokens, features.width()),
                 None => layer,
             })

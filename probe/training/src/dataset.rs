@@ -76,6 +76,10 @@ pub struct Dataset<'a> {
     pub validation: Vec<Example>,
 }
 
+/// Seed of the split of `trail-rt probe train` and `predictor train`: a predictor that had seen the
+/// answers on which a probe is judged would look too good beside it.
+pub const SPLIT_SEED: u64 = 1;
+
 /// True if the request of prompt `index` is kept for validation, in the split of `seed`.
 pub fn is_validation(index: u32, seed: u64) -> bool {
     mix(seed ^ mix(u64::from(index))).is_multiple_of(VALIDATION)

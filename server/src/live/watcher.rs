@@ -112,8 +112,7 @@ impl Watcher {
                 max_gap: engine.max_gap().unwrap_or_default(),
                 others: COMPARED
                     .iter()
-                    .filter_map(|name| name.parse().ok())
-                    .map(|policy| policies.apply(policy))
+                    .filter_map(|name| policies.policy(name).ok())
                     .filter(|&policy| engine.check_policy(policy).is_ok())
                     .collect(),
             },

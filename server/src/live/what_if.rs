@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use trail_cli::described_policy;
 use trail_platform::delivery::smooth_share;
 use trail_runtime::engine::PolicyKind;
 use trail_scheduler::{SchedulerConfig, StepCost, StepPace};
@@ -79,6 +80,18 @@ pub(super) struct Engine {
     /// The others to compare.
     pub(super) others: Vec<PolicyKind>,
     pub(super) pace: StepPace,
+}
+
+impl Engine {
+    /// Name of one of the policies, with the options of its rank where another has the same name.
+    fn name(&self, policy: PolicyKind) -> String {
+        let label = policy.label();
+        let mut all = self.others.iter().chain([&self.served]);
+        match all.any(|&of| of != policy && of.label() == label) {
+            true => described_policy(policy),
+            false => label,
+        }
+    }
 }
 
 impl State {
@@ -210,7 +223,7 @@ fn simulate(jobs: &[Job], engine: &Engine, policy: PolicyKind, scale: f64) -> Op
     let mean_s = latencies.iter().sum::<f64>() / latencies.len() as f64;
     let p99_s = latencies[(latencies.len() * 99 / 100).min(latencies.len() - 1)];
     let smooth_share = smooth_share(run.outcomes.iter().map(|of| of.smooth_s));
-    Some(Outcome { name: policy.label(), mean_s, p99_s, smooth_share })
+    Some(Outcome { name: engine.name(policy), mean_s, p99_s, smooth_share })
 }
 
 /// The scale of step times at which the served policy has the measured mean latency, and what it
@@ -239,12 +252,12 @@ fn comparison(jobs: &[Job], measured_s: f64, engine: &Engine) -> Option<String> 
     let (scale, outcome) = scaled(jobs, measured_s, engine)?;
     let mut policies = vec![outcome];
     for &policy in &engine.others {
-        if policy.label() != policies[0].name {
+        if policy != engine.served {
             policies.push(simulate(jobs, engine, policy, scale)?);
         }
     }
     let [first, last] = [jobs.first()?, jobs.last()?].map(|job| job.arrival_ns as f64 * 1e-9);
-    let served = engine.served.label();
+    let served = engine.name(engine.served);
     let whole = Comparison { window_s: last - first, requests: jobs.len(), served, policies };
     serde_json::to_string(&whole).ok()
 }
@@ -274,11 +287,13 @@ mod tests {
             })
             .collect();
         let what_if = Arc::new(WhatIf::default());
+        let mut unbounded: PolicyKind = "sjf".parse().expect("a policy");
+        unbounded.ranking_mut().expect("a rank").tail_bound = 0.0;
         let engine = || Engine {
             config: SchedulerConfig { max_running: 2, ..SchedulerConfig::default() },
             max_gap: Duration::ZERO,
             served: "sjf".parse().expect("a policy"),
-            others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy")],
+            others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy"), unbounded],
             pace: StepPace { fixed_s: 1e-3, row_s: 1e-4, prefill_token_s: 1e-5 },
         };
         // The machine was slower than the pace of now says.
@@ -303,6 +318,8 @@ mod tests {
             [0, 1].map(|at| shown["policies"][at]["mean_s"].as_f64().expect("a number"));
         assert!((sjf_s / latency_s).ln().abs() < SCALE_ERROR && sjf_s < 0.7 * fcfs_s, "{text}");
         assert_eq!((&shown["served"], &shown["requests"]), (&"sjf".into(), &40.into()));
+        let names = shown["policies"].as_array().expect("policies").iter().map(|of| &of["name"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["sjf", "fcfs", "sjf, tail bound 0"]);
         traffic.keep(2.0, sjf, &what_if);
         assert_eq!(traffic.answers.len(), 40);
         traffic.keep(2.0, PolicyKind::Fcfs, &what_if);

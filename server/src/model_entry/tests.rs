@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use trail_cli::{ModelArgs, Setup};
+use trail_cli::{ModelArgs, RankingArgs, Setup};
 use trail_runtime::engine::{Engine, EngineConfig};
 use trail_runtime::model::Model;
 
@@ -28,7 +28,13 @@ fn entry(loads: &Arc<AtomicUsize>, fails: &Arc<AtomicBool>) -> Arc<ModelEntry> {
             false => loaded(counters.clone()),
         }
     });
-    let source = ModelSource { names: vec!["a".into()], adapters: Vec::new(), loaded: first, load };
+    let source = ModelSource {
+        names: vec!["a".into()],
+        adapters: Vec::new(),
+        loaded: first,
+        load,
+        ranking: RankingArgs::default(),
+    };
     ModelEntry::new(source, &["a".into()], false, Formats::default()).expect("an entry")
 }
 

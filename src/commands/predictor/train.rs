@@ -10,7 +10,7 @@ use trail_cli::{Embedder, Error, ModelArgs, Output, OutputFile, Setup};
 use trail_probe::file::Storage;
 use trail_probe::predictor::{Features, Pooling};
 use trail_probe::{Bins, MAX_BINS};
-use trail_training::dataset::is_validation;
+use trail_training::dataset::{SPLIT_SEED, is_validation};
 use trail_training::evaluation::PromptOnly;
 use trail_training::objective::Objective;
 use trail_training::predictor::{Example, Recipe, Trained, train};
@@ -49,7 +49,7 @@ pub struct TrainArgs {
     /// Tokens of an encoder's output that make the embedding
     #[arg(long, value_name = "TOKENS", value_enum, default_value_t = PoolingName::Mean)]
     pooling: PoolingName,
-    /// Seed of the split, the same as the probe's, and of the order of prompts
+    /// Seed of the order of prompts
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Replace a file of another origin
@@ -244,7 +244,7 @@ fn examples(
                 }
             };
             let example = Example { inputs, tokens: answer.tokens.len() as u32 };
-            match is_validation(answer.index, args.seed) {
+            match is_validation(answer.index, SPLIT_SEED) {
                 true => validation.push(example),
                 false => training.push(example),
             }
@@ -252,8 +252,7 @@ fn examples(
     }
     match training.is_empty() || validation.is_empty() {
         true => Err(Error::failed(format!(
-            "{} has {} prompts to train on and {} to validate: collect more",
-            args.data[0].display(),
+            "--data has {} prompts to train on and {} to validate: collect more",
             training.len(),
             validation.len()
         ))),

@@ -1,5 +1,6 @@
 //! Collections that a training takes as one: answers at several temperatures, or of several runs.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use trail_cli::Error;
@@ -7,7 +8,7 @@ use trail_training::Shard;
 
 use super::collection::{Collection, Settings};
 
-/// Collections of one model, with the same layers.
+/// Collections of one model, with the same layers and bound on answers.
 pub struct Collections {
     parts: Vec<Collection>,
     settings: Settings,
@@ -19,26 +20,35 @@ impl Collections {
         let parts: Vec<Collection> =
             folders.iter().map(|folder| Collection::open(folder)).collect::<Result<_, _>>()?;
         let mut settings = parts[0].settings().clone();
+        let mut paths = HashSet::new();
+        for part in &parts {
+            // Answers that count twice would count as twice the evidence.
+            if !paths.insert(part.path().canonicalize().unwrap_or_else(|_| part.path().into())) {
+                let name = part.path().display();
+                return Err(Error::usage(format!("--data {name} is given twice")));
+            }
+        }
         for part in &parts[1..] {
             let of = part.settings();
-            let differs = match of.fingerprint == settings.fingerprint {
-                false => Some("of another model"),
-                true => (of.layers != settings.layers).then_some("of other layers"),
-            };
-            if let Some(other) = differs {
+            let differs = [
+                (of.fingerprint != settings.fingerprint, "model", "--model"),
+                (of.layers != settings.layers, "list of layers", "--layers"),
+                // An answer that was cut looks like one that has ended, where the cut is another.
+                (of.max_tokens != settings.max_tokens, "bound on answers", "--max-tokens"),
+            ];
+            if let Some((_, what, option)) = differs.into_iter().find(|(differs, ..)| *differs) {
                 return Err(Error::usage(format!(
-                    "{} is {other} than {}: collect it with the same --model and --layers",
+                    "{} has another {what} than {}: collect it with the same {option}",
                     part.path().display(),
                     parts[0].path().display()
                 )));
             }
             settings.requests += of.requests;
-            settings.max_tokens = settings.max_tokens.max(of.max_tokens);
         }
         Ok(Collections { parts, settings })
     }
 
-    /// The settings of the first one, with the requests of all and the most output tokens.
+    /// The settings of the first one, with the requests of all.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -86,14 +96,20 @@ mod tests {
             seed: 1,
             shard: 8,
         };
-        let greedy = Settings { temperature: 0.0, max_tokens: 128, ..warm.clone() };
-        let paths = folders(&[warm, greedy]);
+        let greedy = Settings { temperature: 0.0, ..warm.clone() };
+        let long = Settings { max_tokens: 128, ..warm.clone() };
+        let paths = folders(&[warm, greedy, long]);
         let open = |paths: &[PathBuf]| Collections::open(paths).expect("collections");
-        let both = open(&paths);
-        assert_eq!((both.settings().requests, both.settings().max_tokens), (48, 128));
+        let refused =
+            |paths: &[PathBuf]| Collections::open(paths).err().expect("refused").to_string();
+        assert!(refused(&paths).ends_with("collect it with the same --max-tokens"));
+        assert!(refused(&[paths[0].clone(), paths[0].clone()]).ends_with("is given twice"));
+        let paths = &paths[..2];
+        let both = open(paths);
+        assert_eq!(both.settings().requests, 48);
         let keys = [both.key(), open(&paths[..1]).key(), open(&paths[1..]).key()];
         assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
-        assert_eq!(keys[0], open(&paths).key());
+        assert_eq!(keys[0], open(paths).key());
         std::fs::remove_dir_all(paths[0].parent().expect("a folder")).expect("removed");
     }
 }

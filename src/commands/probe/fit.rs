@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
-use trail_probe::FilterKind;
 use trail_probe::file::Storage;
+use trail_probe::{FilterKind, RankOptions};
 use trail_training::Dataset;
 use trail_training::fit::{fit_probe, observed};
 
@@ -44,6 +44,10 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
     let fit = fit_probe(&probe, &data, &observed(&probe, &data));
     let (temperature, evidence) = (fit.temperature, fit.evidence);
     probe.fit = Some(fit);
+    // They were chosen together with the filter.
+    if probe.filter_kind() != FilterKind::Tokens {
+        probe.rank_options = RankOptions::default();
+    }
     probe.filter_kind = Some(FilterKind::Tokens);
     out.write(&probe.to_bytes(Storage::Bf16))?;
     let text = match json {

@@ -34,6 +34,9 @@ fn report(probe: &Probe) -> Value {
             "evidence": fit.evidence,
         })
     });
+    let number = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+    let rank_options = probe.rank_options.named().map(|(name, value)| (name, number(&value)));
+    let rank_options: BTreeMap<&str, Value> = rank_options.collect();
     json!({
         "layer": layer_json(probe.layers),
         "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
@@ -43,7 +46,7 @@ fn report(probe: &Probe) -> Value {
         "model": probe.model,
         "filter": probe.filter_kind().name(),
         "fit": fit,
-        "rank_options": probe.rank_options.named().collect::<BTreeMap<_, _>>(),
+        "rank_options": rank_options,
         "record": probe.record,
     })
 }

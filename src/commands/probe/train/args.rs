@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use trail_cli::{Error, PREDICTOR, count};
+use trail_cli::{Error, PREDICTOR, count, notice};
 use trail_probe::predictor::{Features, Predictor};
 use trail_probe::{Bins, HeadKind, Inputs, MAX_BINS};
 use trail_training::Recipe;
@@ -106,18 +106,27 @@ pub struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// The predictor of `--initial-predictor`, or the one that the probe will be served with.
-    pub(super) fn predictor(&self) -> Result<Option<Predictor>, Error> {
+    /// The predictor of `--initial-predictor`, or the one that the probe will be served with, of
+    /// the model of that fingerprint.
+    pub(super) fn predictor(&self, model: &str) -> Result<Option<Predictor>, Error> {
         let beside = self.out.with_file_name(PREDICTOR);
         let beside = || beside.is_file().then_some(&beside);
-        let Some(file) = self.initial_predictor.as_ref().or_else(beside) else { return Ok(None) };
+        let named = self.initial_predictor.as_ref();
+        let Some(file) = named.or_else(beside) else { return Ok(None) };
         let predictor = Predictor::open(file).map_err(|error| Error::failed(error.to_string()))?;
-        match predictor.features() {
-            Features::Encoder { .. } => Err(Error::usage(format!(
-                "{} reads embeddings: give --initial-predictor FILE with one without an encoder",
-                file.display()
-            ))),
-            _ => Ok(Some(predictor)),
+        let why = match predictor.features() {
+            _ if predictor.model.as_deref().is_some_and(|of| of != model) => "is of another model",
+            Features::Encoder { .. } => "reads embeddings",
+            _ => return Ok(Some(predictor)),
+        };
+        let advice = "give --initial-predictor FILE with one of this model, without an encoder";
+        let text = format!("{} {why}: {advice}", file.display());
+        match named {
+            Some(_) => Err(Error::usage(text)),
+            None => {
+                notice(format_args!("warning: {text}; it is not used"));
+                Ok(None)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use trail_cli::{EngineArgs, Error, Output, OutputFile, Table};
 use trail_probe::file::Storage;
 use trail_probe::{HeadKind, Inputs, Probe, TapLayers};
+use trail_training::dataset::SPLIT_SEED;
 use trail_training::{Dataset, Recipe, Shard, Trainer};
 
 use super::collections::Collections;
@@ -34,7 +35,7 @@ pub fn run(engine: &EngineArgs, args: &TrainArgs, json: bool) -> Result<(), Erro
     let shards = collections.read_all()?;
     let longest = collections.settings().max_tokens;
     let variants = args.variants();
-    let predictor = args.predictor()?;
+    let predictor = args.predictor(&collections.settings().fingerprint)?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
     let trainings = trainings(&shards, &layers, args, longest)?;
     let state = PathBuf::from(format!("{}.state", args.out.display()));
@@ -134,7 +135,7 @@ fn trainings<'a>(
     let mut trainings = Vec::new();
     for &layer in layers {
         // The split is common to all seeds, so that their losses can be compared.
-        let data = Dataset::new(shards, &layer.to_vec(), Recipe::default().seed)
+        let data = Dataset::new(shards, &layer.to_vec(), SPLIT_SEED)
             .map_err(|error| Error::failed(error.to_string()))?;
         for (kind, inputs) in args.variants() {
             for seed in args.seeds() {

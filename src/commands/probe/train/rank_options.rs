@@ -18,8 +18,8 @@ use super::replay::{Contender, LOADS, Replayed, replay};
 /// Largest p99 latency over FCFS's that is preferred.
 const TAIL: f64 = 1.15;
 
-/// Rows of the table beside the defaults.
-const SHOWN: usize = 8;
+/// Rows of the table.
+const SHOWN: usize = 10;
 
 /// Values of `--min-run-tokens`, `--express` and `--initial-share`, the defaults first.
 const MIN_RUN_TOKENS: [u32; 2] = [Ranking::DEFAULT.min_run_tokens, 0];
@@ -102,23 +102,34 @@ fn with_r(candidate: &Candidate, shards: &[Shard], predictor: Option<&Predictor>
     jobs
 }
 
-/// The table of the defaults, and of the best of `options`.
+/// The table of the defaults, of the chosen ones and of the best others.
 pub fn table(options: &[Trial]) -> Table {
     let columns = LOADS.map(|load| format!("load {load}"));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::default()
-        .group("", &["--filter", "--min-run-tokens", "--express", "--initial-share"])
+        .group("", &["options", "--filter", "--min-run-tokens", "--express", "--initial-share"])
         .group("FCFS / trail, mean latency", &columns)
         .group("trail / FCFS, p99", &columns)
         .group("behind the best by", &["mean", "standard error"]);
-    let mut best: Vec<&Trial> = options[1..].iter().collect();
-    best.sort_by(|a, b| a.replayed.shortfall.total_cmp(&b.replayed.shortfall));
-    for of in [&options[0]].into_iter().chain(best.into_iter().take(SHOWN)) {
+    let chosen = choice(options);
+    let kind = |at: usize| match (at == 0, at == chosen) {
+        (true, true) => "default, chosen",
+        (true, false) => "default",
+        (false, true) => "chosen",
+        (false, false) => "",
+    };
+    let order = |at: usize| (kind(at).is_empty(), at != 0);
+    let shortfall = |at: usize| options[at].replayed.shortfall;
+    let mut rows: Vec<usize> = (0..options.len()).collect();
+    rows.sort_by(|&a, &b| order(a).cmp(&order(b)).then(shortfall(a).total_cmp(&shortfall(b))));
+    for &at in rows.iter().take(SHOWN) {
+        let of = &options[at];
+        let names = [kind(at), of.filter.name()].map(str::to_owned);
         let numbers = [of.min_run_tokens as f32, of.express, of.initial_share];
-        let name = [&[of.filter.name().to_owned()][..], &numbers.map(|of| of.to_string())].concat();
+        let numbers = numbers.map(|of| of.to_string());
         let figures = [of.replayed.gains, of.replayed.tails].concat();
         let figures: Vec<String> = figures.iter().map(|figure| format!("{figure:.3}")).collect();
-        table.row([&name[..], &figures, &of.replayed.cells()].concat());
+        table.row([&names[..], &numbers, &figures, &of.replayed.cells()].concat());
     }
     table
 }
