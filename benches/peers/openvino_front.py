@@ -2,9 +2,9 @@
 
     python3 openvino_front.py MODEL.gguf --port 8080 --max-running 4 --threads 2
 
-A request waits in GenAI's own queue, first come, first served. A client that leaves cancels
-its request. Needs openvino-genai, whose reader of GGUF files has no Q5_0 (2026.4.1). Prints its
-address when the model is loaded.
+Requests beyond --max-running wait here, first come, first served: GenAI's max_num_seqs bounds a
+step, and requests take turns in it. A client that leaves cancels its request. Needs openvino-genai,
+whose reader of GGUF files has no Q5_0 (2026.4.1). Prints its address when the model is loaded.
 """
 
 import argparse
@@ -29,8 +29,9 @@ class Engine:
         )
         self.tokenizer = self.pipe.get_tokenizer()
         self.changed = threading.Condition()
+        self.max_running = args.max_running
         self.open = []
-        self.asked = 0
+        self.asked = self.ended = 0
         threading.Thread(target=self.run, daemon=True).start()
 
     def submit(self, body):
@@ -45,10 +46,12 @@ class Engine:
         ids = self.tokenizer.encode(text, add_special_tokens=False).input_ids
         tokens = queue.Queue()
         with self.changed:
-            handle = self.pipe.add_request(self.asked, ids, config)
+            number = self.asked
             self.asked += 1
+            self.changed.wait_for(lambda: number < self.ended + self.max_running)
+            handle = self.pipe.add_request(number, ids, config)
             self.open.append((handle, tokens))
-            self.changed.notify()
+            self.changed.notify_all()
         return handle, ids.shape[1], tokens
 
     def run(self):
@@ -68,6 +71,8 @@ class Engine:
                     ended.append(handle)
             with self.changed:
                 self.open = [one for one in self.open if one[0] not in ended]
+                self.ended += len(ended)
+                self.changed.notify_all()
 
 
 class Front(http.server.BaseHTTPRequestHandler):

@@ -18,7 +18,7 @@ pub(crate) struct PolicyDefaults {
 impl PolicyDefaults {
     /// The policy `name`. One without parameters, of the name that the model began with, is that of
     /// the beginning; with parameters it has the options of the rank of the beginning. Another one
-    /// has the options of the command line, and before them those of the probe's file.
+    /// has the options of the command line, and where that names none those of the probe's file.
     pub(crate) fn policy(self, name: &str) -> Result<PolicyKind, String> {
         let PolicyDefaults { mut first, ranking, probe } = self;
         if name == first.name() {
