@@ -23,6 +23,7 @@ pub fn application() -> Result<(Router, Api), Box<dyn Error>> {
     let source = ModelSource::open(folder, |setup| {
         let config = EngineConfig {
             probe: setup.probe()?,
+            predictor: setup.predictor()?,
             // As the program serves `trail`: with the options that the probe's training chose.
             policy: with_rank_options(PolicyKind::trail(0.8), setup.rank_options()?),
             ..EngineConfig::default()

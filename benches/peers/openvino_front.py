@@ -3,8 +3,9 @@
     python3 openvino_front.py MODEL.gguf --port 8080 --max-running 4 --threads 2
 
 Requests beyond --max-running wait here, first come, first served: GenAI's max_num_seqs bounds a
-step, and requests take turns in it. A client that leaves cancels its request. Needs openvino-genai,
-whose reader of GGUF files has no Q5_0 (2026.4.1). Prints its address when the model is loaded.
+step, and requests take turns in it. A client that leaves cancels its request once it runs. Needs
+openvino-genai, whose reader of GGUF files has no Q5_0 (2026.4.1). Prints its address when the model
+is loaded.
 """
 
 import argparse
@@ -49,7 +50,12 @@ class Engine:
             number = self.asked
             self.asked += 1
             self.changed.wait_for(lambda: number < self.ended + self.max_running)
-            handle = self.pipe.add_request(number, ids, config)
+            try:
+                handle = self.pipe.add_request(number, ids, config)
+            except Exception:
+                self.ended += 1
+                self.changed.notify_all()
+                raise
             self.open.append((handle, tokens))
             self.changed.notify_all()
         return handle, ids.shape[1], tokens

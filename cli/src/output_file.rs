@@ -86,12 +86,14 @@ impl OutputFile {
         let permissions = fs::metadata(&self.path)?.permissions();
         // Of an earlier process with the same number.
         _ = fs::remove_file(&part);
-        let Ok(mut file) = self.options.clone().write(true).create_new(true).open(&part) else {
-            return self.overwrite(write);
+        let opened = self.options.clone().write(true).create_new(true).open(&part);
+        let opened = opened.and_then(|file| file.set_permissions(permissions).map(|()| file));
+        let renamed = match opened {
+            Ok(mut file) => write(&mut file)
+                .and_then(|()| file.sync_all())
+                .map(|()| fs::rename(&part, &self.path).is_ok()),
+            Err(_) => Ok(false),
         };
-        let written = write(&mut file).and_then(|()| file.set_permissions(permissions));
-        drop(file);
-        let renamed = written.map(|()| fs::rename(&part, &self.path).is_ok());
         if !matches!(renamed, Ok(true)) {
             _ = fs::remove_file(&part);
         }

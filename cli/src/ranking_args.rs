@@ -86,11 +86,17 @@ impl RankingArgs {
         let idle: Vec<&str> = idle.map(|(name, ..)| *name).collect();
         if !idle.is_empty() {
             let (name, options) = (policy.name(), idle.join(", "));
-            notice(format_args!("warning: policy {name} has no {options}: not used"));
+            notice(format_args!("warning: policy {name} has no {options}: not used by it"));
         }
     }
 
-    /// `policy` with these options, if it is one that has them; with `--c`, if it names none.
+    /// The same without `--c`, for a policy whose parameters are named.
+    pub fn without_c(self) -> RankingArgs {
+        RankingArgs { c: None, ..self }
+    }
+
+    /// `policy` with these options, if it is one that has them; with `--c`, if its share is the
+    /// default.
     pub fn apply(&self, mut policy: PolicyKind) -> PolicyKind {
         policy = self.c.map_or(policy, |c| policy.with_c(c));
         if self.paper {

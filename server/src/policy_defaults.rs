@@ -26,6 +26,7 @@ impl PolicyDefaults {
         }
         let mut policy: PolicyKind = name.parse()?;
         if policy.name() != first.name() {
+            let ranking = if name.contains(':') { ranking.without_c() } else { ranking };
             return Ok(ranking.apply(with_rank_options(policy, probe)));
         }
         policy = first.ranking_mut().map_or(policy, |ranking| policy.with_ranking(*ranking));

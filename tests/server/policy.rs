@@ -38,7 +38,7 @@ fn the_options_of_a_rank_are_the_command_lines_then_the_probes() {
     let own = "tail bound 3, minimum run 3, express 0.25";
     assert_eq!(shown(&named, ""), "sjf, tail bound 3, express 0.25");
     assert_eq!(shown(&named, "trail"), format!("trail:0.5, {own}, {share}"));
-    assert_eq!(shown(&named, "trail:0.6"), format!("trail:0.6, {own}, {share}"));
+    assert_eq!(shown(&named, "trail:0.8"), format!("trail:0.8, {own}, {share}"), "by name");
     assert_eq!(shown(&named, "sjf"), "sjf, tail bound 3, express 0.25");
 
     let paper = Server::start(&["--paper", "--probe", path]);

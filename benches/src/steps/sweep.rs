@@ -120,8 +120,13 @@ impl Sweep {
 
 /// Runs the sweep `repeats` times, as far as [`BUDGET`] allows.
 pub fn run(bench: &BenchModel) -> Result<Swept, String> {
-    let longest = bench.model.config.max_context - OUTPUT_TOKENS as usize;
+    let longest = bench.model.config.max_context.saturating_sub(OUTPUT_TOKENS as usize);
     let prompts: Vec<usize> = PROMPTS.into_iter().filter(|&prompt| prompt <= longest).collect();
+    if prompts.is_empty() {
+        return Err(format!(
+            "a context of {longest} tokens beside an answer is too short to measure"
+        ));
+    }
     let mut sweep = Sweep::new(bench)?;
     prompts.iter().take(WARM_PROMPTS).try_for_each(|&prompt| sweep.measure(prompt))?;
     sweep.times.clear();

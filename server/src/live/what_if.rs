@@ -85,11 +85,10 @@ pub(super) struct Engine {
 impl Engine {
     /// Name of one of the policies, with the options of its rank where another has the same name.
     fn name(&self, policy: PolicyKind) -> String {
-        let label = policy.label();
         let mut all = self.others.iter().chain([&self.served]);
-        match all.any(|&of| of != policy && of.label() == label) {
+        match all.any(|&of| of != policy && of.name() == policy.name()) {
             true => described_policy(policy),
-            false => label,
+            false => policy.label(),
         }
     }
 }
@@ -287,13 +286,14 @@ mod tests {
             })
             .collect();
         let what_if = Arc::new(WhatIf::default());
-        let mut unbounded: PolicyKind = "sjf".parse().expect("a policy");
+        let [bounded, mut unbounded]: [PolicyKind; 2] =
+            ["trail"; 2].map(|name| name.parse().expect("a policy"));
         unbounded.ranking_mut().expect("a rank").tail_bound = 0.0;
         let engine = || Engine {
             config: SchedulerConfig { max_running: 2, ..SchedulerConfig::default() },
             max_gap: Duration::ZERO,
             served: "sjf".parse().expect("a policy"),
-            others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy"), unbounded],
+            others: vec![PolicyKind::Fcfs, "sjf".parse().expect("a policy"), bounded, unbounded],
             pace: StepPace { fixed_s: 1e-3, row_s: 1e-4, prefill_token_s: 1e-5 },
         };
         // The machine was slower than the pace of now says.
@@ -319,7 +319,7 @@ mod tests {
         assert!((sjf_s / latency_s).ln().abs() < SCALE_ERROR && sjf_s < 0.7 * fcfs_s, "{text}");
         assert_eq!((&shown["served"], &shown["requests"]), (&"sjf".into(), &40.into()));
         let names = shown["policies"].as_array().expect("policies").iter().map(|of| &of["name"]);
-        assert_eq!(names.collect::<Vec<_>>(), ["sjf", "fcfs", "sjf, tail bound 0"]);
+        assert_eq!(names.collect::<Vec<_>>(), ["sjf", "fcfs", "trail", "trail:0.8, tail bound 0"]);
         traffic.keep(2.0, sjf, &what_if);
         assert_eq!(traffic.answers.len(), 40);
         traffic.keep(2.0, PolicyKind::Fcfs, &what_if);

@@ -8,6 +8,7 @@ use trail_cli::{Error, ModelArgs, Output, OutputFile, Setup};
 use trail_probe::file::Storage;
 use trail_probe::{FilterKind, RankOptions};
 use trail_training::Dataset;
+use trail_training::dataset::SPLIT_SEED;
 use trail_training::fit::{fit_probe, observed};
 
 use super::collection::Collection;
@@ -38,7 +39,7 @@ pub fn run(model: &ModelArgs, args: &FitArgs, json: bool) -> Result<(), Error> {
         ));
     }
     let shards = Collection::open(&args.data)?.read_all()?;
-    let data = Dataset::new(&shards, &probe.layers.to_vec(), 1);
+    let data = Dataset::new(&shards, &probe.layers.to_vec(), SPLIT_SEED);
     let data = data.map_err(|error| Error::failed(error.to_string()))?;
     let out = OutputFile::claim(args.out.clone(), args.force)?;
     let fit = fit_probe(&probe, &data, &observed(&probe, &data));

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use trail_cli::{Error, Output};
 use trail_platform::printable_line;
-use trail_probe::{FilterKind, Probe};
+use trail_probe::{FilterKind, Probe, RankOptions};
 
 use super::layers::layer_json;
 
@@ -34,9 +34,14 @@ fn report(probe: &Probe) -> Value {
             "evidence": fit.evidence,
         })
     });
-    let number = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
-    let rank_options = probe.rank_options.named().map(|(name, value)| (name, number(&value)));
-    let rank_options: BTreeMap<&str, Value> = rank_options.collect();
+    let RankOptions { min_run_tokens, express, initial_share } = probe.rank_options;
+    let rank_options = [
+        ("min_run_tokens", min_run_tokens.map(Value::from)),
+        ("express", express.map(Value::from)),
+        ("initial_share", initial_share.map(Value::from)),
+    ];
+    let named = rank_options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let rank_options: BTreeMap<&str, Value> = named.collect();
     json!({
         "layer": layer_json(probe.layers),
         "shape": [probe.weights.d, probe.weights.hidden, probe.weights.bins],
