@@ -62,8 +62,10 @@ impl ServedModel {
     ) -> Result<Self, Error> {
         let tokenizer = setup.tokenizer()?;
         setup.notice_template_limits();
-        let policies =
-            PolicyDefaults { first: engine.policy(), ranking, probe: setup.rank_options()? };
+        let mut probe = setup.rank_options()?;
+        // A policy set later has no first prediction of a trained predictor then.
+        probe.initial_share = probe.initial_share.filter(|_| engine.predictor().is_some());
+        let policies = PolicyDefaults { first: engine.policy(), ranking, probe };
         Ok(ServedModel {
             live: LiveModel::start(&engine, policies)?,
             fingerprint: fingerprint(&engine),

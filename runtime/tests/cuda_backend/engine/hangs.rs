@@ -12,7 +12,7 @@ use trail_scheduler::{Preemption, SchedulerConfig};
 use super::subject::{CUDA, Subject, build};
 
 /// Longer than any step takes on a busy host's emulator.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// And the longest that anything may take beside it.
 const SLACK: Duration = Duration::from_secs(10);
 
@@ -40,7 +40,7 @@ fn cuda_a_kernel_that_never_ends_breaks_the_engine_down() {
         let (_, failed) = subject.survive(&engine, &format!("kernel {nth} never ends"));
         assert!(failed > 0, "kernel {nth}");
         let fault = engine.fault().expect("a fault").to_string();
-        assert!(fault.contains("the GPU was not done in 5 s"), "{fault}");
+        assert!(fault.contains("the GPU was not done in 3 s"), "{fault}");
         drop_in_time(engine);
         emulator.forget_context();
     }
@@ -55,7 +55,7 @@ fn cuda_a_kernel_that_never_ends_at_start_is_an_error() {
         emulator.hang(nth);
         let begin = Instant::now();
         let why = build(&subject.model, config(&subject, true)).err().expect("an error");
-        assert!(why.contains("the GPU was not done in 5 s"), "{why}");
+        assert!(why.contains("the GPU was not done in 3 s"), "{why}");
         assert!(begin.elapsed() < TIMEOUT + SLACK, "{why}");
         emulator.forget_context();
     }

@@ -105,7 +105,7 @@ impl Config {
             failures: Vec::new(),
             lost: None,
             patience: number("PATIENCE", 400_000_000),
-            idle_us: number("IDLE_US", 10_000),
+            idle_us: number("IDLE_US", 1_000),
             background: true,
             verbose: variable("VERBOSE").is_some(),
         };
