@@ -51,10 +51,19 @@ pub(crate) struct Allocation {
     pub(crate) owners: Owners,
     pub(crate) writers: Writers,
     host: AtomicPtr<u8>,
+    /// Bytes of the host block before `host`.
+    padding: usize,
     state: AtomicU8,
 }
 
+/// As a real driver's.
 const ALIGN: usize = 256;
+
+/// The host block for `bytes` bytes: room to align them. With the alignment in the layout, the
+/// allocator would write every zero, where pages that nothing touches cost nothing.
+fn block(bytes: u64) -> Option<Layout> {
+    Layout::from_size_align(usize::try_from(bytes).ok()?.checked_add(ALIGN)?, 1).ok()
+}
 
 impl Allocation {
     /// Fresh memory at device address `base`, or, for `None`, at its host address; zero bytes
@@ -66,13 +75,14 @@ impl Allocation {
         kind: Kind,
         state: State,
     ) -> Option<Allocation> {
-        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), ALIGN).ok()?;
-        // SAFETY: the layout has a size of at least 1.
-        let host = unsafe { std::alloc::alloc_zeroed(layout) };
-        if host.is_null() {
+        // SAFETY: the layout has a size of at least `ALIGN`.
+        let start = unsafe { std::alloc::alloc_zeroed(block(bytes)?) };
+        if start.is_null() {
             return None;
         }
         let written = if kind == Kind::Host { Written::all() } else { Written::none(bytes) };
+        let padding = start.align_offset(ALIGN);
+        let host = start.wrapping_add(padding);
         Some(Allocation {
             number,
             base: base.unwrap_or(host as u64),
@@ -83,6 +93,7 @@ impl Allocation {
             owners: Owners::new(bytes),
             writers: Writers::new(bytes),
             host: AtomicPtr::new(host),
+            padding,
             state: AtomicU8::new(state as u8),
         })
     }
@@ -99,6 +110,7 @@ impl Allocation {
             owners: Owners::new(bytes),
             writers: Writers::new(bytes),
             host: AtomicPtr::new(host),
+            padding: 0,
             state: AtomicU8::new(State::Live as u8),
         }
     }
@@ -126,11 +138,10 @@ impl Allocation {
         if host.is_null() || self.kind == Kind::Registered {
             return;
         }
-        let layout = Layout::from_size_align((self.bytes as usize).max(1), ALIGN);
-        if let Ok(layout) = layout {
-            // SAFETY: `new` allocated it with this layout; the swap above makes sure that it is
-            // freed once.
-            unsafe { std::alloc::dealloc(host, layout) };
+        if let Some(layout) = block(self.bytes) {
+            // SAFETY: `new` allocated it with this layout, `padding` before `host`; the swap above
+            // makes sure that it is freed once.
+            unsafe { std::alloc::dealloc(host.wrapping_sub(self.padding), layout) };
         }
     }
 

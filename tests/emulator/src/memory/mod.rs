@@ -6,6 +6,7 @@ mod shadow;
 mod table;
 mod tensor_map;
 mod writers;
+mod zeroed_words;
 
 pub(crate) use allocation::{Allocation, Kind, State};
 pub(crate) use owners::{Owners, Race};
@@ -13,6 +14,7 @@ pub(crate) use shadow::Written;
 pub(crate) use table::{Memory, Table};
 pub(crate) use tensor_map::{Swizzle, TensorMap, WORDS};
 pub(crate) use writers::Writers;
+pub(crate) use zeroed_words::ZeroedWords;
 
 /// Generic addresses of a block's shared memory start here.
 pub(crate) const SHARED_WINDOW: u64 = 0x1000_0000_0000;

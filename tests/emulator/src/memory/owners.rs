@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::ZeroedWords;
 use crate::exec::order::BlockOrder;
 
 /// Owners of an allocation's grains; made when a kernel first writes to it.
@@ -16,9 +17,9 @@ pub(crate) struct Owners {
     bytes: u64,
     /// One [`Stamp`] per byte, for the finest grain; a coarser one uses its first entry. The pages
     /// that are never touched cost nothing.
-    writers: OnceLock<Entries>,
+    writers: OnceLock<ZeroedWords>,
     /// The same of reads, [`READERS`] entries each; made with `writers`.
-    readers: OnceLock<Entries>,
+    readers: OnceLock<ZeroedWords>,
     /// The last launch that wrote here.
     launch: AtomicU64,
 }
@@ -33,44 +34,6 @@ pub(crate) struct Race {
     pub(crate) block: u32,
     /// The other access is a write.
     pub(crate) with_write: bool,
-}
-
-struct Entries(*mut AtomicU64, usize);
-
-// SAFETY: the pointer is to atomics, shared freely; it is freed once, when the last owner goes.
-unsafe impl Send for Entries {}
-// SAFETY: as above.
-unsafe impl Sync for Entries {}
-
-impl Entries {
-    fn layout(count: usize) -> std::alloc::Layout {
-        // A count of bytes of an allocation that exists: eight times it fits in the address space.
-        std::alloc::Layout::array::<AtomicU64>(count.max(1))
-            .unwrap_or(std::alloc::Layout::new::<AtomicU64>())
-    }
-
-    fn new(count: usize) -> Entries {
-        // SAFETY: the layout is not empty; zero bytes are valid atomics.
-        let at = unsafe { std::alloc::alloc_zeroed(Self::layout(count)) };
-        Entries(at.cast(), if at.is_null() { 0 } else { count })
-    }
-
-    fn all(&self) -> &[AtomicU64] {
-        if self.1 == 0 {
-            return &[];
-        }
-        // SAFETY: `new` allocated that many zeroed entries.
-        unsafe { std::slice::from_raw_parts(self.0, self.1) }
-    }
-}
-
-impl Drop for Entries {
-    fn drop(&mut self) {
-        if self.1 > 0 {
-            // SAFETY: allocated by `new` with this layout.
-            unsafe { std::alloc::dealloc(self.0.cast(), Self::layout(self.1)) };
-        }
-    }
 }
 
 /// Launch (32 bits, which no test wears out), block (18 bits) and the block's clock (14 bits) of an
@@ -133,8 +96,8 @@ impl Owners {
     ) -> Option<Race> {
         self.launch.store(launch, Relaxed);
         let bytes_here = self.bytes as usize;
-        let writers = self.writers.get_or_init(|| Entries::new(bytes_here));
-        let readers = self.readers.get_or_init(|| Entries::new(bytes_here * READERS));
+        let writers = self.writers.get_or_init(|| ZeroedWords::new(bytes_here));
+        let readers = self.readers.get_or_init(|| ZeroedWords::new(bytes_here * READERS));
         let mine = Stamp::of(launch, order);
         let range = range(grain, offset, bytes);
         let mut race = races_with(readers, of_readers(&range), mine, order)
@@ -198,7 +161,7 @@ fn of_readers(range: &RangeInclusive<usize>) -> RangeInclusive<usize> {
 /// The block of the first entry in `range` that an access stamped `mine` races with.
 #[inline]
 fn races_with(
-    entries: &Entries,
+    entries: &ZeroedWords,
     range: RangeInclusive<usize>,
     mine: Stamp,
     order: &BlockOrder,

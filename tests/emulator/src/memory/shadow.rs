@@ -2,24 +2,33 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use super::ZeroedWords;
+
 /// Which bytes of an allocation were written. Blocks on several host threads mark and ask at once.
 pub(crate) struct Written {
     /// All bytes are: the map need not be asked any more.
     all: AtomicBool,
-    words: Vec<AtomicU64>,
+    words: ZeroedWords,
     bytes: u64,
 }
 
 impl Written {
     /// Nothing written.
     pub(crate) fn none(bytes: u64) -> Written {
-        let words = (0..bytes.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let count = bytes.div_ceil(64) as usize;
+        let words = ZeroedWords::new(count);
+        assert_eq!(words.all().len(), count, "the host has no memory to mark {bytes} bytes");
         Written { all: AtomicBool::new(false), words, bytes }
     }
 
     /// All written, for memory whose history is unknown.
     pub(crate) fn all() -> Written {
-        Written { all: AtomicBool::new(true), words: Vec::new(), bytes: 0 }
+        Written { all: AtomicBool::new(true), words: ZeroedWords::new(0), bytes: 0 }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self.words.all()
     }
 
     /// Marks `offset..offset + length`.
@@ -33,7 +42,7 @@ impl Written {
             return;
         }
         for_words(offset, length, |word, bits| {
-            let word = &self.words[word];
+            let word = &self.words()[word];
             if word.load(Relaxed) & bits != bits {
                 word.fetch_or(bits, Relaxed);
             }
@@ -45,7 +54,9 @@ impl Written {
     #[inline]
     pub(crate) fn is(&self, offset: u64, length: u64) -> bool {
         self.all.load(Relaxed)
-            || for_words(offset, length, |word, bits| self.words[word].load(Relaxed) & bits == bits)
+            || for_words(offset, length, |word, bits| {
+                self.words()[word].load(Relaxed) & bits == bits
+            })
     }
 
     /// First unwritten byte of a range.
@@ -56,14 +67,14 @@ impl Written {
     /// Forgets `offset..offset + length`.
     pub(crate) fn clear(&self, offset: u64, length: u64) {
         if self.all.load(Relaxed) {
-            if self.words.is_empty() {
+            if self.words().is_empty() {
                 return;
             }
-            self.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            self.words().iter().for_each(|word| word.store(u64::MAX, Relaxed));
             self.all.store(false, Relaxed);
         }
         for_words(offset, length, |word, bits| {
-            self.words[word].fetch_and(!bits, Relaxed);
+            self.words()[word].fetch_and(!bits, Relaxed);
             true
         });
     }
