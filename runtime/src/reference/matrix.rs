@@ -13,7 +13,7 @@ pub(super) struct Matrix {
 struct Added {
     /// `[rank, cols]`
     a: Matrix,
-    /// B transposed `[rank, rows]`.
+    /// `[rows, rank]`
     b: Matrix,
     scale: f32,
 }
@@ -31,16 +31,18 @@ impl Matrix {
     pub(super) fn apply(&self, x: &[f32]) -> Vec<f32> {
         let own = self.data.chunks_exact(self.cols).map(|row| dot(row, x) as f32);
         let Some(Added { a, b, scale }) = self.added.as_deref() else { return own.collect() };
-        let inner = a.apply(x);
-        let column = |at| b.data.iter().skip(at).step_by(b.cols).copied().collect::<Vec<f32>>();
-        let added = |at| scale * dot(&column(at), &inner) as f32;
-        own.enumerate().map(|(at, own)| own + added(at)).collect()
+        let added = b.apply(&a.apply(x));
+        own.zip(added).map(|(own, added)| own + scale * added).collect()
     }
 
     /// Adds the products with `factors` to those of this matrix.
     pub(super) fn add(&mut self, factors: &LowRank) {
         let LowRank { a, b, scale } = factors;
-        let added = Added { a: Matrix::new(a), b: Matrix::new(b), scale: *scale };
+        // B is kept transposed, `[rank, rows]`.
+        let kept = b.to_f32();
+        let rows = (0..b.cols).flat_map(|row| kept[row..].iter().step_by(b.cols).copied());
+        let b = Matrix { cols: a.rows, data: rows.collect(), added: None };
+        let added = Added { a: Matrix::new(a), b, scale: *scale };
         self.added = Some(Box::new(added));
     }
 }
