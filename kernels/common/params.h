@@ -582,10 +582,20 @@ typedef struct {
 typedef struct {
     /// Staged activations [rows, d] bf16, 16-byte aligned.
     const bf16 *x;
+    /// Inputs beside them [rows, 4] i32, 16-byte aligned: index of the request (-1: none), class of
+    /// age (0: the mean over a prompt), bits of the f32 logarithm of the prompt's length, 0.
+    const int *inputs;
     /// Hidden weights [hidden, d] bf16, row-major, 16-byte aligned.
     const bf16 *hidden_weight;
-    /// Hidden biases [hidden] f32.
+    /// Hidden biases [classes of age, hidden] f32.
     const float *hidden_bias;
+    /// Weights of the mean over a prompt [hidden, d] bf16, row-major, 16-byte aligned.
+    const bf16 *mean_weight;
+    /// Weights of the logarithm of its length [hidden] f32.
+    const float *length_weight;
+    /// Each request's share of its prompt [requests, hidden] f32, 8-byte aligned; null: the prompt
+    /// is not read.
+    float *prompt_sums;
     /// Output weights [bins, hidden] f32.
     const float *output_weight;
     /// Output biases [bins] f32.

@@ -22,7 +22,7 @@ use std::ops::Range;
 use trail_platform::Isa;
 
 use crate::age::{AGES, age_class};
-use crate::inputs::{Inputs, PromptSums, Rows};
+use crate::inputs::{Inputs, PromptSums, Rows, log_length};
 use crate::kernel::{DEPTH_MAX, Kernel, Product, ROW_LINES};
 use crate::line::{LANES, Line, ZERO, floats, floats_mut};
 use crate::packed::{HeadDtype, PAIR, Packed};
@@ -168,7 +168,7 @@ impl Head {
     pub fn read_prompt(&self, mean: &[f32], tokens: u32, partials: &Partials, to: &mut PromptSums) {
         let Some(prompt) = &self.prompt else { return };
         assert_eq!(mean.len(), self.d, "the width of an activation");
-        let log = (tokens.max(1) as f32).ln();
+        let log = log_length(tokens);
         let region = &mut *partials.region(0);
         for chunk in 0..self.chunks() {
             let panels = self.chunk_panels(chunk);
@@ -332,13 +332,7 @@ fn lines_of(values: &[f32], panels: usize) -> Vec<Line> {
 
 /// The biases of each class of age, `[AGES, panels]` lines.
 fn pack_biases(weights: &Weights, panels: usize) -> Box<[Line]> {
-    let of_age = |age: usize| {
-        let mut biases = weights.hidden_bias.clone();
-        let added = weights.age_bias.chunks_exact(weights.hidden).nth(age).unwrap_or_default();
-        biases.iter_mut().zip(added).for_each(|(bias, added)| *bias += added);
-        lines_of(&biases, panels)
-    };
-    (0..AGES).flat_map(of_age).collect()
+    (0..AGES).flat_map(|age| lines_of(&weights.biases(age), panels)).collect()
 }
 
 /// Packs `matrix` `[hidden, d]` of `weights` into `[chunk][K block][panel][k / 2]` pairs; units and

@@ -48,6 +48,11 @@ impl FromStr for Inputs {
     }
 }
 
+/// The logarithm of a prompt's length, `tokens`.
+pub fn log_length(tokens: u32) -> f32 {
+    (tokens.max(1) as f32).ln()
+}
+
 /// A prompt's share of the sums of the first layer, by unit: empty for a head that does not read
 /// the prompt.
 #[derive(Clone, Debug)]

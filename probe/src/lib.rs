@@ -47,7 +47,7 @@ pub use distributions::non_finite_row;
 pub use error::Error;
 pub use file::{Probe, Storage};
 pub use head::Head;
-pub use inputs::{Beside, Inputs, PromptSums, Rows};
+pub use inputs::{Beside, Inputs, PromptSums, Rows, log_length};
 pub use lengths::Lengths;
 pub use packed::HeadDtype;
 pub use partials::Partials;

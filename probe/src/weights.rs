@@ -107,6 +107,14 @@ impl Weights {
         self
     }
 
+    /// The biases of the first layer at a class of age, `[hidden]`.
+    pub fn biases(&self, age: usize) -> Vec<f32> {
+        let mut biases = self.hidden_bias.clone();
+        let added = self.age_bias.chunks_exact(self.hidden).nth(age).unwrap_or_default();
+        biases.iter_mut().zip(added).for_each(|(bias, added)| *bias += added);
+        biases
+    }
+
     /// The inputs beside the activation.
     pub fn inputs(&self) -> Inputs {
         Inputs { prompt: self.prompt.is_some(), age: !self.age_bias.is_empty() }

@@ -62,7 +62,8 @@ impl Case for Small {
         match self.op {
             Op::Embed { .. } => vec![step::embed(rows, width)],
             Op::TapMean { runs } => vec![step::tap_mean(runs, runs * rows, width)],
-            Op::Probe => step::probe(rows, width, PROBE_UNITS, PROBE_BINS).to_vec(),
+            // Without the prompt's share, once a request.
+            Op::Probe => step::probe(rows, width, PROBE_UNITS, PROBE_BINS)[1..].to_vec(),
         }
     }
 
@@ -143,6 +144,8 @@ impl Small {
             vec![floats(PROBE_BINS)?],
             vec![memory.zeros(rows * PROBE_UNITS * 4)?],
             vec![memory.zeros(rows * PROBE_BINS * 4)?],
+            // Of the first class of age, without a prompt's share.
+            vec![memory.zeros(rows * 4 * 4)?],
         ])
     }
 }
@@ -204,10 +207,12 @@ impl Buffers<'_> {
             output_bias: self.at(memory, i, 4),
             hidden_out: self.at(memory, i, 5),
             probabilities: self.at(memory, i, 6),
+            inputs: self.at(memory, i, 7),
             rows: self.case.rows as i32,
             d: self.case.width as i32,
             hidden: PROBE_UNITS as i32,
             bins: PROBE_BINS as i32,
+            ..ProbeParams::default()
         }
     }
 }

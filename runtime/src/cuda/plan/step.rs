@@ -113,9 +113,9 @@ impl TapSegment {
     }
 }
 
-/// The probe's two layers over `rows` rows: `d` inputs (a multiple of 64), `hidden` units (a
-/// multiple of 32), `bins` bins (at most 32).
-pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 2] {
+/// A prompt's share of the probe's first layer, and its two layers, over `rows` rows: `d` inputs (a
+/// multiple of 64), `hidden` units (a multiple of 32), `bins` bins (at most 32).
+pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 3] {
     assert!(
         d.is_multiple_of(PROBE_DEPTH),
         "the probe's kernel wants a multiple of {PROBE_DEPTH} inputs, not {d}"
@@ -148,7 +148,8 @@ pub fn probe(rows: usize, d: usize, hidden: usize, bins: usize) -> [LaunchPlan; 
         flops: (rows * hidden * bins * 2) as u64,
         ..first
     };
-    [first, second]
+    let prompt = LaunchPlan { kernel: "probe_prompt", ..first };
+    [prompt, first, second]
 }
 
 #[cfg(test)]
@@ -162,7 +163,7 @@ mod tests {
             assert!(plan.grid[0] as usize * EMBED_PARTS >= parts(width));
             assert!(tap_mean(2, 9, width).grid[0] * TAP_BLOCK >= width as u32);
         }
-        let [first, second] = probe(65, 256, 512, 10);
-        assert_eq!((first.grid, second.grid), ([16, 2, 1], [17, 1, 1]));
+        let [prompt, first, second] = probe(65, 256, 512, 10);
+        assert_eq!([prompt, first, second].map(|of| of.grid), [[16, 2, 1], [16, 2, 1], [17, 1, 1]]);
     }
 }

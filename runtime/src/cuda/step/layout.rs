@@ -6,10 +6,12 @@ use trail_ptx::params::RowSampling;
 
 /// Words of one row's [`RowSampling`].
 pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
-/// Words of a prefill segment, of a tile of queries, of a segment for the tap's sums.
+/// Words of a prefill segment, of a tile of queries, of a segment for the tap's sums, of a staged
+/// row's inputs beside its activation.
 pub(super) const SEGMENT_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 2;
 pub(super) const SUM_WORDS: usize = 8;
+pub(super) const INPUT_WORDS: usize = 4;
 /// Value of an index that names nothing: a padding row, a free batch slot.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -55,6 +57,8 @@ pub(super) struct Layout {
     pub(super) tiles: usize,
     /// Decode rows, padded, then prefill segments `[2 * segments, SUM_WORDS]`
     pub(super) sums: usize,
+    /// `[staged rows, INPUT_WORDS]`
+    pub(super) probe_inputs: usize,
     /// `[batch slots, max_blocks]`
     pub(super) table: usize,
     pub(super) max_blocks: usize,
@@ -66,8 +70,14 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Of steps within `limits`, with up to `rows` rows and `logits` rows of logits, padding
-    /// included, and `tiles` tiles.
-    pub(super) fn new(limits: &StepLimits, rows: usize, logits: usize, tiles: usize) -> Layout {
+    /// included, `tiles` tiles, and `staged` rows for a probe on the device.
+    pub(super) fn new(
+        limits: &StepLimits,
+        rows: usize,
+        logits: usize,
+        tiles: usize,
+        staged: usize,
+    ) -> Layout {
         let mut words = 0;
         let mut array = |length: usize| {
             let first = words;
@@ -86,6 +96,7 @@ impl Layout {
             segments: array(limits.segments * SEGMENT_WORDS),
             tiles: array(tiles * TILE_WORDS),
             sums: array(2 * limits.segments * SUM_WORDS),
+            probe_inputs: array(staged * INPUT_WORDS),
             table: array(limits.segments * max_blocks),
             max_blocks,
             words: 0,
@@ -110,6 +121,7 @@ impl Layout {
             segments: word(self.segments),
             tiles: word(self.tiles),
             sums: word(self.sums),
+            probe_inputs: word(self.probe_inputs),
             table: word(self.table),
             max_blocks: self.max_blocks as i32,
         }
@@ -129,6 +141,7 @@ pub(super) struct Addresses {
     pub(super) segments: DevicePtr<i32>,
     pub(super) tiles: DevicePtr<i32>,
     pub(super) sums: DevicePtr<i32>,
+    pub(super) probe_inputs: DevicePtr<i32>,
     pub(super) table: DevicePtr<i32>,
     /// Entries of a row of `table`.
     pub(super) max_blocks: i32,
@@ -141,7 +154,7 @@ mod tests {
     #[test]
     fn arrays_follow_each_other_aligned() {
         let limits = StepLimits { rows: 37, segments: 5, drafts: 0, requests: 9, context: 100 };
-        let layout = Layout::new(&limits, 64, 8, 11);
+        let layout = Layout::new(&limits, 64, 8, 11, 3);
         let firsts = [
             layout.number,
             layout.token,
@@ -153,11 +166,13 @@ mod tests {
             layout.segments,
             layout.tiles,
             layout.sums,
+            layout.probe_inputs,
             layout.table,
         ];
         assert!(firsts.is_sorted() && firsts.iter().all(|first| first % 4 == 0));
         assert_eq!(layout.sampling - layout.logits_row, 8);
         assert_eq!(layout.segments - layout.sampling, 8 * 16);
+        assert_eq!(layout.table - layout.probe_inputs, 3 * 4);
         assert_eq!(layout.max_blocks, 7);
         assert_eq!(layout.words, layout.table + 36);
     }

@@ -8,7 +8,7 @@ use super::layout::{Layout, NONE, SEGMENT_WORDS, StepLimits, TILE_WORDS};
 use super::plans::Plans;
 use super::sampling_params::{RowSamplings, SampledRow};
 use super::shape::StepShape;
-use super::staged::{DeviceRows, Staged};
+use super::staged::{DeviceRows, Staged, StagedTap, max_staged};
 use super::token_masks::TokenMasks;
 use crate::backend::{BLOCK_TOKENS, Batch, Segment, Step};
 use crate::cuda::plan::attention::{PrefillSegment, prefill_tiles};
@@ -43,11 +43,19 @@ impl MetadataWriter {
         self.slots.invalidate(request);
     }
 
-    /// `tap`: whether requests share KV blocks; `None` without a tap.
-    pub(super) fn new(limits: &StepLimits, plans: &Plans, tap: Option<bool>) -> MetadataWriter {
+    /// For steps within `limits`; `None` for `tap` without a tap.
+    pub(super) fn new(
+        limits: &StepLimits,
+        plans: &Plans,
+        tap: Option<StagedTap>,
+    ) -> MetadataWriter {
         let (rows, sampled_rows) = (plans.rows.last(), plans.sampled_rows.last());
         let tiles = plans.max_tiles(limits);
-        let layout = Layout::new(limits, rows, sampled_rows, tiles);
+        let staged = match tap {
+            Some(StagedTap { has_probe: true, .. }) => max_staged(limits, plans),
+            _ => 0,
+        };
+        let layout = Layout::new(limits, rows, sampled_rows, tiles, staged);
         MetadataWriter {
             layout,
             group: plans.heads.group,
@@ -61,7 +69,7 @@ impl MetadataWriter {
             prefill: Vec::with_capacity(limits.segments),
             tiles: Vec::with_capacity(tiles),
             samplings: RowSamplings::new(layout, sampled_rows),
-            staged: Staged::new(layout, tap.unwrap_or(false), rows, limits),
+            staged: Staged::new(layout, tap, rows, limits, plans),
         }
     }
 

@@ -119,7 +119,7 @@ impl Executor {
         loads.iter().try_for_each(|plan| device.ready(plan))?;
         let cut = plans.fit_cooperative(|plan| device.resident_blocks(plan))?;
         let plans = Arc::new(plans);
-        let tapped = tap.as_ref().map(|tap| tap.shares_blocks);
+        let tapped = tap.as_ref().map(TapConfig::staged);
         let writer = MetadataWriter::new(&limits, &plans, tapped);
         let layout = writer.layout;
         let metadata = StepMetadata::new(&device, layout.words, layout.usual + MORE_DIFFS)?;

@@ -24,6 +24,8 @@ pub(super) struct StepShape {
     pub(super) sum_rows: usize,
     /// Rows of the tap's stage that go to the host.
     pub(super) staged: usize,
+    /// Means over prompts are among them.
+    pub(super) has_means: bool,
     /// Decode rows only, and all sample a token: the steps that graphs are captured for.
     pub(super) is_plain: bool,
 }

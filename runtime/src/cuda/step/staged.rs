@@ -3,17 +3,21 @@
 
 use super::batch_slots::Assignment;
 use super::drafts::Drafts;
-use super::layout::{Layout, NONE, SUM_WORDS, StepLimits};
+use super::layout::{INPUT_WORDS, Layout, NONE, SUM_WORDS, StepLimits};
+use super::plans::Plans;
 use super::shape::StepShape;
 use crate::backend::{Batch, Step, TapPlan, TapRow};
 use crate::cuda::plan::step::TapSegment;
 use crate::cuda::step_metadata::StepMetadata;
+use trail_probe::{age_class, log_length};
 
 /// The stage of one step.
 pub(super) struct Staged {
     layout: Layout,
     /// True if the sums of all blocks are made, not of prompts alone.
     sums_outputs: bool,
+    /// True if the probe runs on the device, which gets its inputs beside the activations.
+    has_probe: bool,
     /// By device row: its row of the stage.
     tap_row: Box<[u32]>,
     /// The staged rows, in order.
@@ -22,9 +26,19 @@ pub(super) struct Staged {
     pub(super) drafts: Drafts,
 }
 
-/// Most staged rows of a step. A segment can bring two rows: the prompt's mean, and its last row.
-pub(super) fn max_staged(limits: &StepLimits) -> usize {
-    2 * limits.segments + limits.drafts
+/// Most staged rows of a step, padding included. A segment can bring two rows: the prompt's mean,
+/// and its last row.
+pub(super) fn max_staged(limits: &StepLimits, plans: &Plans) -> usize {
+    (2 * limits.segments + limits.drafts).max(plans.decode_sizes.last())
+}
+
+/// A tap that is written into metadata.
+#[derive(Clone, Copy)]
+pub(super) struct StagedTap {
+    /// Requests share KV blocks: the sums of all blocks are made, not of prompts alone.
+    pub(super) shares_blocks: bool,
+    /// The probe runs on the device.
+    pub(super) has_probe: bool,
 }
 
 /// Device rows of a step.
@@ -44,15 +58,17 @@ impl Staged {
     /// For steps of up to `rows` device rows.
     pub(super) fn new(
         layout: Layout,
-        sums_outputs: bool,
+        tap: Option<StagedTap>,
         rows: usize,
         limits: &StepLimits,
+        plans: &Plans,
     ) -> Staged {
         Staged {
             layout,
-            sums_outputs,
+            sums_outputs: tap.is_some_and(|tap| tap.shares_blocks),
+            has_probe: tap.is_some_and(|tap| tap.has_probe),
             tap_row: vec![NONE; rows].into(),
-            rows: Vec::with_capacity(max_staged(limits)),
+            rows: Vec::with_capacity(max_staged(limits, plans)),
             drafts: Drafts::new(limits.drafts),
         }
     }
@@ -91,6 +107,7 @@ impl Staged {
             }
             shape.is_plain &= in_order;
             shape.staged = self.rows.len();
+            shape.has_means = self.rows.iter().any(|row| row.generated == 0);
         }
         metadata.set_all(self.layout.tap_row, &self.tap_row[..rows.all]);
         self.drafts.begin();
@@ -106,6 +123,20 @@ impl Staged {
         shape.sums = if shape.is_plain { self.plain_sums(rows.padded) } else { sums };
         if shape.is_plain {
             shape.staged = rows.padded;
+        }
+        if self.has_probe {
+            self.write_inputs(shape.staged, metadata);
+        }
+    }
+
+    /// Writes what the probe reads of `staged` rows beside their activations; of padding, nothing.
+    fn write_inputs(&self, staged: usize, metadata: &mut StepMetadata) {
+        for place in 0..staged {
+            let words = self.rows.get(place).map_or([NONE, 0, 0, 0], |row| {
+                let log = if row.generated == 0 { log_length(row.prompt_len) } else { 0.0 };
+                [row.request, age_class(row.generated) as u32, log.to_bits(), 0]
+            });
+            metadata.set_all(self.layout.probe_inputs + place * INPUT_WORDS, &words);
         }
     }
 

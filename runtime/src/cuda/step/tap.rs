@@ -5,7 +5,7 @@ use super::layout::{Addresses, SUM_WORDS, StepLimits};
 use super::phase::StepPhase;
 use super::plans::Plans;
 use super::shape::StepShape;
-use super::staged::max_staged;
+use super::staged::{StagedTap, max_staged};
 use crate::cuda::device::Device;
 use crate::cuda::error::CudaError;
 use crate::cuda::error::driver_error;
@@ -20,7 +20,7 @@ use crate::model::ModelConfig;
 use cudarc::driver::CudaEvent;
 use half::bf16;
 use std::sync::Arc;
-use trail_probe::{Inputs, Weights};
+use trail_probe::{AGES, Weights};
 use trail_ptx::DevicePtr;
 use trail_ptx::params::{self, ProbeParams, TapMeanParams};
 
@@ -35,6 +35,13 @@ pub(in crate::cuda) struct TapConfig<'a> {
     /// True if requests share KV blocks: then the sums of all blocks are made, not of prompts
     /// alone.
     pub(in crate::cuda) shares_blocks: bool,
+}
+
+impl TapConfig<'_> {
+    /// The tap as metadata has it.
+    pub(super) fn staged(&self) -> StagedTap {
+        StagedTap { shares_blocks: self.shares_blocks, has_probe: self.mode == TapMode::Gpu }
+    }
 }
 
 /// Streams, events and buffers of the tap.
@@ -66,13 +73,24 @@ struct ProbeWork {
     hidden: usize,
     bins: usize,
     hidden_weight: DeviceBuffer,
+    /// `[AGES, hidden]` f32.
     hidden_bias: DeviceBuffer,
+    prompt: Option<PromptWork>,
     output_weight: DeviceBuffer,
     output_bias: DeviceBuffer,
     /// `[stage rows, hidden]` f32.
     hidden_out: DeviceBuffer,
     /// `[stage rows, bins]` f32.
     probabilities: DeviceBuffer,
+}
+
+/// Weights of the prompt, and each request's share of the first layer.
+struct PromptWork {
+    mean_weight: DeviceBuffer,
+    length_weight: DeviceBuffer,
+    /// `[requests, hidden]` f32, by request index: a request's stays for its answer, wherever its
+    /// KV blocks are.
+    sums: DeviceBuffer,
 }
 
 impl TapWork {
@@ -97,9 +115,11 @@ impl TapWork {
                 supported: format!("the layers of the model, 0 to {}", config.num_layers - 1),
             });
         }
-        let rows = max_staged(limits).max(plans.decode_sizes.last());
+        let rows = max_staged(limits, plans);
         let probe = match (mode, probe) {
-            (TapMode::Gpu, Some(weights)) => Some(ProbeWork::new(device, weights, rows, d)?),
+            (TapMode::Gpu, Some(weights)) => {
+                Some(ProbeWork::new(device, weights, [rows, limits.requests, d])?)
+            }
             (TapMode::Gpu, None) => {
                 return Err(CudaError::Unsupported {
                     what: "a probe on the device without its weights".to_owned(),
@@ -143,7 +163,7 @@ impl TapWork {
         device.ready(&step::tap_mean(1, 1, self.width))?;
         let Some(probe) = &self.probe else { return Ok(()) };
         let plans = step::probe(1, self.width, probe.hidden, probe.bins);
-        plans.iter().try_for_each(|plan| device.ready(plan))
+        plans[probe.first(true)..].iter().try_for_each(|plan| device.ready(plan))
     }
 
     /// Launches the tap's work after the tapped layer of `forward`: sums, then probe and copies, on
@@ -240,7 +260,9 @@ impl TapWork {
         tracer.record(shape.parity, TracePoint::Forked, queue)?;
         let mut from = self.stage.device_ptr::<u8>();
         if let Some(probe) = &self.probe {
-            let launches = probe.launches(from.cast(), shape.staged, self.width);
+            let inputs = self.metadata.probe_inputs;
+            let launches = probe.launches(from.cast(), inputs, shape.staged, self.width);
+            let launches = &launches[probe.first(shape.has_means)..];
             launches.iter().try_for_each(|launch| queue.launch(launch))?;
             from = probe.probabilities.device_ptr();
         }
@@ -258,11 +280,9 @@ impl ProbeWork {
     fn new(
         device: &Device,
         weights: &Weights,
-        rows: usize,
-        d: usize,
+        [rows, requests, d]: [usize; 3],
     ) -> Result<ProbeWork, CudaError> {
         let Weights { hidden, bins, .. } = *weights;
-        let inputs = weights.inputs();
         let unsupported = |what: String, supported: &str| {
             Err(CudaError::Unsupported { what, supported: supported.to_owned() })
         };
@@ -272,12 +292,6 @@ impl ProbeWork {
                 "a probe made for the model",
             );
         }
-        if inputs != Inputs::default() {
-            return unsupported(
-                format!("a probe of {inputs} on the device"),
-                "one of the activation alone; any on the CPU (--probe-device cpu)",
-            );
-        }
         if !d.is_multiple_of(64) || !hidden.is_multiple_of(32) || bins > 32 {
             return unsupported(
                 format!("a probe of {d} inputs, {hidden} units and {bins} bins on the device"),
@@ -285,13 +299,24 @@ impl ProbeWork {
             );
         }
         const WHAT: &str = "the probe";
-        let narrow: Vec<bf16> =
-            weights.hidden_weight.iter().map(|&value| bf16::from_f32(value)).collect();
+        let narrow = |weight: &[f32]| -> Vec<bf16> {
+            weight.iter().map(|&value| bf16::from_f32(value)).collect()
+        };
+        let prompt = match &weights.prompt {
+            None => None,
+            Some(prompt) => Some(PromptWork {
+                mean_weight: device.upload(&narrow(&prompt.mean_weight), WHAT)?,
+                length_weight: device.upload(&prompt.length_weight, WHAT)?,
+                sums: device.alloc_zeros(requests * hidden * 4, WHAT)?,
+            }),
+        };
+        let biases: Vec<f32> = (0..AGES).flat_map(|age| weights.biases(age)).collect();
         Ok(ProbeWork {
             hidden,
             bins,
-            hidden_weight: device.upload(&narrow, WHAT)?,
-            hidden_bias: device.upload(&weights.hidden_bias, WHAT)?,
+            hidden_weight: device.upload(&narrow(&weights.hidden_weight), WHAT)?,
+            hidden_bias: device.upload(&biases, WHAT)?,
+            prompt,
             output_weight: device.upload(&weights.output_weight, WHAT)?,
             output_bias: device.upload(&weights.output_bias, WHAT)?,
             hidden_out: device.alloc_zeros(rows * hidden * 4, WHAT)?,
@@ -299,15 +324,30 @@ impl ProbeWork {
         })
     }
 
-    /// The kernels over `rows` rows at `x`, `d` wide; no more rows than the stage has.
+    /// The first of the kernels that is launched: that of prompts only where a probe reads them,
+    /// and only in a step that stages their means.
+    fn first(&self, has_means: bool) -> usize {
+        usize::from(self.prompt.is_none() || !has_means)
+    }
+
+    /// The kernels over `rows` rows at `x`, `d` wide, with `inputs` beside them; no more rows than
+    /// the stage has.
     fn launches(
         &self,
         x: DevicePtr<params::bf16>,
+        inputs: DevicePtr<i32>,
         rows: usize,
         d: usize,
-    ) -> [Launch<ProbeParams>; 2] {
+    ) -> [Launch<ProbeParams>; 3] {
+        let prompt = self.prompt.as_ref().map(|prompt| ProbeParams {
+            mean_weight: prompt.mean_weight.device_ptr(),
+            length_weight: prompt.length_weight.device_ptr(),
+            prompt_sums: prompt.sums.device_ptr(),
+            ..ProbeParams::default()
+        });
         let params = ProbeParams {
             x,
+            inputs,
             hidden_weight: self.hidden_weight.device_ptr(),
             hidden_bias: self.hidden_bias.device_ptr(),
             output_weight: self.output_weight.device_ptr(),
@@ -318,6 +358,7 @@ impl ProbeWork {
             d: d as i32,
             hidden: self.hidden as i32,
             bins: self.bins as i32,
+            ..prompt.unwrap_or_default()
         };
         step::probe(rows, d, self.hidden, self.bins).map(|plan| Launch { plan, params })
     }

@@ -6,6 +6,8 @@ mod sums;
 
 use half::bf16;
 use reference::Layers;
+use trail_probe::AGES;
+use trail_ptx::DevicePtr;
 use trail_runtime::cuda::launch::Launch;
 use trail_runtime::cuda::params::{ApplyDiffsParams, EmbedParams, ProbeParams};
 use trail_runtime::cuda::plan::step;
@@ -126,6 +128,9 @@ fn embed(
     (bench.read(&h), bench.read(&x), bench.read(&ss))
 }
 
+/// More requests than means in a step, and coprime to 7.
+const REQUESTS: usize = 71;
+
 #[test]
 fn probe_is_its_reference() {
     let bench = Bench::open();
@@ -144,39 +149,79 @@ fn probe_is_its_reference() {
         };
         let layers = Layers {
             hidden_weight: chance.bf16s(hidden * d, scale),
-            hidden_bias: floats(&mut chance, hidden, 0.5),
+            hidden_bias: floats(&mut chance, AGES * hidden, 0.5),
+            mean_weight: chance.bf16s(hidden * d, scale),
+            length_weight: floats(&mut chance, hidden, 0.2),
             output_weight: floats(&mut chance, bins * hidden, 0.3),
             output_bias: floats(&mut chance, bins, 1.0),
         };
-        let first = probe(&bench, [rows, d, hidden, bins], &x, &layers);
-        assert_eq!(first, probe(&bench, [rows, d, hidden, bins], &x, &layers), "two runs differ");
-        for (row, got) in first.chunks(bins).enumerate() {
-            let (wanted, tolerance) = reference::probe(&x[row * d..][..d], &layers);
-            for bin in 0..bins {
-                let got = f64::from(f32::from_bits(got[bin]));
-                assert!(
-                    (got - wanted[bin]).abs() <= tolerance[bin],
-                    "row {row} bin {bin}: {got}, not {} within {:e}",
-                    wanted[bin],
-                    tolerance[bin]
-                );
-            }
+        // The first half are means of prompts, in another order of requests; the others are later
+        // rows of these requests, or of none.
+        let means = rows.div_ceil(2);
+        let request = |row: usize| (row < means).then(|| (row * 7 + 3) % REQUESTS);
+        let of_row = |row: usize| match request(row) {
+            Some(request) => [request as i32, 0, (row as f32 + 1.0).ln().to_bits() as i32, 0],
+            None if row % 5 == 0 => [-1, 2, 0, 0],
+            None => [request(row - means).unwrap() as i32, 1 + (row % (AGES - 1)) as i32, 0, 0],
+        };
+        let inputs: Vec<[i32; 4]> = (0..rows).map(of_row).collect();
+        for reads_prompt in [false, true] {
+            let run = || probe(&bench, [rows, d, hidden, bins], &x, &inputs, &layers, reads_prompt);
+            let first = run();
+            assert_eq!(first, run(), "two runs differ");
+            check(&first, &x, &inputs, &layers, reads_prompt);
         }
     }
 }
 
-fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec<u32> {
-    let [rows, d, hidden, bins] = extents;
-    let (mut x, mut hidden_weight) = (bench.input(x), bench.input(&layers.hidden_weight));
-    let (mut hidden_bias, mut output_weight) =
-        (bench.input(&layers.hidden_bias), bench.input(&layers.output_weight));
-    let (mut output_bias, mut hidden_out) =
-        (bench.input(&layers.output_bias), bench.output(rows * hidden * 4));
+/// Compares the probabilities that were `found` with the reference's.
+fn check(found: &[u32], x: &[bf16], inputs: &[[i32; 4]], layers: &Layers, reads_prompt: bool) {
+    let (d, bins) = (x.len() / inputs.len(), layers.output_bias.len());
+    let row_of = |row: usize| &x[row * d..][..d];
+    for (row, got) in found.chunks(bins).enumerate() {
+        let [request, age, ..] = inputs[row];
+        let mean = inputs.iter().rposition(|of| of[0] == request && of[1] == 0 && request >= 0);
+        let mean = mean.filter(|_| reads_prompt);
+        let prompt = mean.map(|at| (row_of(at), f32::from_bits(inputs[at][2] as u32)));
+        let (wanted, tolerance) = reference::probe(row_of(row), age as usize, prompt, layers);
+        for bin in 0..bins {
+            let got = f64::from(f32::from_bits(got[bin]));
+            assert!(
+                (got - wanted[bin]).abs() <= tolerance[bin],
+                "row {row} bin {bin}: {got}, not {} within {:e}",
+                wanted[bin],
+                tolerance[bin]
+            );
+        }
+    }
+}
+
+fn probe(
+    bench: &Bench,
+    [rows, d, hidden, bins]: [usize; 4],
+    x: &[bf16],
+    inputs: &[[i32; 4]],
+    layers: &Layers,
+    reads_prompt: bool,
+) -> Vec<u32> {
+    let (mut x, mut inputs) = (bench.input(x), bench.input(inputs.as_flattened()));
+    let (mut hidden_weight, mut hidden_bias) =
+        (bench.input(&layers.hidden_weight), bench.input(&layers.hidden_bias));
+    let (mut mean_weight, mut length_weight) =
+        (bench.input(&layers.mean_weight), bench.input(&layers.length_weight));
+    let (mut output_weight, mut output_bias) =
+        (bench.input(&layers.output_weight), bench.input(&layers.output_bias));
+    let mut prompt_sums = bench.output(REQUESTS * hidden * 4);
+    let mut hidden_out = bench.output(rows * hidden * 4);
     let mut probabilities = bench.output(rows * bins * 4);
     let params = ProbeParams {
         x: x.at(bench),
+        inputs: inputs.at(bench),
         hidden_weight: hidden_weight.at(bench),
         hidden_bias: hidden_bias.at(bench),
+        mean_weight: mean_weight.at(bench),
+        length_weight: length_weight.at(bench),
+        prompt_sums: if reads_prompt { prompt_sums.at(bench) } else { DevicePtr::NULL },
         output_weight: output_weight.at(bench),
         output_bias: output_bias.at(bench),
         hidden_out: hidden_out.at(bench),
@@ -186,9 +231,14 @@ fn probe(bench: &Bench, extents: [usize; 4], x: &[bf16], layers: &Layers) -> Vec
         hidden: hidden as i32,
         bins: bins as i32,
     };
-    for plan in step::probe(rows, d, hidden, bins) {
+    let plans = step::probe(rows, d, hidden, bins);
+    for &plan in &plans[usize::from(!reads_prompt)..] {
         // SAFETY: all buffers have these extents, and live until the reads below have waited.
         unsafe { bench.device.launch(&bench.stream, &Launch { plan, params }) }.unwrap();
+    }
+    if reads_prompt {
+        // Of requests without a mean in the step nothing is written.
+        bench.read::<u32>(&prompt_sums);
     }
     bench.read::<u32>(&hidden_out);
     bench.read(&probabilities)

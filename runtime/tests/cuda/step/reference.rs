@@ -42,21 +42,34 @@ pub(crate) fn tap_mean(sums: &[Vec<f32>], prompt: usize) -> Vec<bf16> {
 
 /// The probe's answer for one row, and how far a kernel may be from each probability.
 ///
-/// A unit is a sum of `d` exact products in f32 in no known order: off by at most (d + 2) * 2^-23 *
-/// sum|x w|; ReLU does not add to that. A logit adds up those errors times |w2|, and (hidden + 6)
-/// its own roundings. A probability is off by a factor of e to the power of twice the worst
-/// logit's error, and some ulp of exponential, sum and division.
-pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
+/// A unit is a sum of exact products in f32 in no known order: `d` products, or, with the mean over
+/// a `prompt` and the logarithm of its length, twice as many and one that is rounded. It is off by
+/// at most (2 d + 5) * 2^-23 * sum|x w|; ReLU does not add to that. A logit adds up those errors
+/// times |w2|, and (hidden + 6) its own roundings. A probability is off by a factor of e to the
+/// power of twice the worst logit's error, and some ulp of exponential, sum and division.
+pub(crate) fn probe(
+    x: &[bf16],
+    age: usize,
+    prompt: Option<(&[bf16], f32)>,
+    layers: &Layers,
+) -> (Vec<f64>, Vec<f64>) {
     let (d, ulp) = (x.len(), 2f64.powi(-23));
+    let products = |x: &[bf16], weights: &[bf16]| -> Vec<f64> {
+        let pairs = x.iter().zip(weights);
+        pairs.map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32())).collect()
+    };
     let mut hidden = Vec::new();
-    for (weights, &bias) in layers.hidden_weight.chunks(d).zip(&layers.hidden_bias) {
-        let products =
-            x.iter().zip(weights).map(|(x, w)| f64::from(x.to_f32()) * f64::from(w.to_f32()));
-        let (sum, size) = products
-            .fold((f64::from(bias), f64::from(bias.abs())), |(sum, size), p| {
-                (sum + p, size + p.abs())
-            });
-        hidden.push((sum.max(0.0), (d as f64 + 2.0) * ulp * size));
+    for unit in 0..layers.length_weight.len() {
+        let weights = unit * d..(unit + 1) * d;
+        let mut terms = products(x, &layers.hidden_weight[weights.clone()]);
+        terms.push(layers.hidden_bias[age * layers.length_weight.len() + unit].into());
+        if let Some((mean, log)) = prompt {
+            terms.extend(products(mean, &layers.mean_weight[weights]));
+            terms.push(f64::from(layers.length_weight[unit]) * f64::from(log));
+        }
+        let (sum, size) =
+            terms.iter().fold((0.0f64, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+        hidden.push((sum.max(0.0), (terms.len() as f64 + 3.0) * ulp * size));
     }
     let mut logits = Vec::new();
     let mut worst = 0.0f64;
@@ -85,7 +98,10 @@ pub(crate) fn probe(x: &[bf16], layers: &Layers) -> (Vec<f64>, Vec<f64>) {
 /// The probe's weights, row-major.
 pub(crate) struct Layers {
     pub(crate) hidden_weight: Vec<bf16>,
+    /// `[AGES, hidden]`
     pub(crate) hidden_bias: Vec<f32>,
+    pub(crate) mean_weight: Vec<bf16>,
+    pub(crate) length_weight: Vec<f32>,
     pub(crate) output_weight: Vec<f32>,
     pub(crate) output_bias: Vec<f32>,
 }

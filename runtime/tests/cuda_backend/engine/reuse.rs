@@ -79,24 +79,33 @@ fn patient() -> Arc<dyn Clock> {
 fn cuda_a_probe_reads_the_prompt_and_the_age_as_on_the_cpu() {
     let _session = trail_cuda_emulator::session();
     let turns = Subject::turns(1);
-    let predictions = |device| {
-        let probe = Probe::random(turns[0].hidden(), 0, 3).with_random_inputs(Inputs::ALL[3], 5);
-        let config = turns[0].config(device, PolicyKind::trail(0.8));
+    let predictions = |device, on: ProbeDevice, inputs| {
+        let probe = Probe::random(turns[0].hidden(), 0, 3).with_random_inputs(inputs, 5);
+        let mut config = turns[0].config(device, PolicyKind::trail(0.8));
+        config.cuda.probe = on;
         let config = EngineConfig { probe: Some(probe), clock: Some(patient()), ..config };
-        converse(&turns, config, &format!("{device:?}")).1
+        converse(&turns, config, &format!("{device:?}, {on:?}")).1
     };
-    let (found, expected) = (predictions(CUDA), predictions(ComputeDevice::Cpu));
-    let mut compared = 0;
-    for (found, expected) in found.iter().zip(&expected) {
-        for (age, found) in found {
-            // From the prompt and from the first token: the chain of a filter over bins doubles
-            // differences at each step.
-            let Some(expected) = expected.get(age).filter(|_| *age < 2) else { continue };
-            assert!((found - expected).abs() < 0.1, "age {age}: {found}, not {expected}");
-            compared += 1;
+    for (on, inputs) in [
+        (ProbeDevice::Cpu, Inputs::ALL[3]),
+        (ProbeDevice::Gpu, Inputs::ALL[3]),
+        (ProbeDevice::Gpu, Inputs::ALL[1]),
+    ] {
+        let expected = predictions(ComputeDevice::Cpu, ProbeDevice::Cpu, inputs);
+        let found = predictions(CUDA, on, inputs);
+        let mut compared = 0;
+        for (found, expected) in found.iter().zip(&expected) {
+            for (age, found) in found {
+                // From the prompt and from the first token: the chain of a filter over bins doubles
+                // differences at each step.
+                let Some(expected) = expected.get(age).filter(|_| *age < 2) else { continue };
+                let close = (found - expected).abs() < 0.1;
+                assert!(close, "{on:?}, {inputs}, age {age}: {found}, not {expected}");
+                compared += 1;
+            }
         }
+        assert!(compared >= 2 * found.len(), "{compared} compared");
     }
-    assert!(compared >= 2 * found.len(), "{compared} compared");
 }
 
 #[test]
