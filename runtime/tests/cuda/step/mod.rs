@@ -161,7 +161,7 @@ fn probe_is_its_reference() {
         let request = |row: usize| (row < means).then(|| (row * 7 + 3) % REQUESTS);
         let of_row = |row: usize| match request(row) {
             Some(request) => [request as i32, 0, (row as f32 + 1.0).ln().to_bits() as i32, 0],
-            None if row % 5 == 0 => [-1, 2, 0, 0],
+            None if row.is_multiple_of(5) => [-1, 2, 0, 0],
             None => [request(row - means).unwrap() as i32, 1 + (row % (AGES - 1)) as i32, 0, 0],
         };
         let inputs: Vec<[i32; 4]> = (0..rows).map(of_row).collect();
