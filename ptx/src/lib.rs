@@ -32,15 +32,40 @@ pub enum Target {
     Sm80,
     /// Hopper with architecture-specific instructions; runs on 9.0 only.
     Sm90a,
+    /// Blackwell of data centers (10.x): sm_80's text, assembled.
+    Sm100,
+    /// Blackwell of workstations and desktops (12.x): the same.
+    Sm120,
 }
 
 impl Target {
+    /// All targets, in the order of their compilation.
+    pub const ALL: [Target; 4] = [Target::Sm80, Target::Sm90a, Target::Sm100, Target::Sm120];
+
     /// Name of the target, as `ptxas` spells it.
     pub const fn name(self) -> &'static str {
         match self {
             Target::Sm80 => "sm_80",
             Target::Sm90a => "sm_90a",
+            Target::Sm100 => "sm_100",
+            Target::Sm120 => "sm_120",
         }
+    }
+
+    /// The target of that name.
+    pub fn named(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|target| target.name() == name)
+    }
+
+    /// Returns true for targets that the pinned ptxas 12.4 does not know.
+    pub const fn is_blackwell(self) -> bool {
+        matches!(self, Target::Sm100 | Target::Sm120)
+    }
+
+    /// Most bytes that a kernel may spill, a thread. On sm_120 three kernels that use all 255
+    /// registers (two of `attention_prefill`, and `tiled_residual_256`) spill up to 36.
+    pub const fn max_spilled_bytes(self) -> u32 {
+        if matches!(self, Target::Sm120) { 36 } else { 0 }
     }
 
     /// The target whose cubins run on a device of compute capability `major.minor`.
@@ -48,6 +73,8 @@ impl Target {
         match (major, minor) {
             (8, _) => Some(Target::Sm80),
             (9, 0) => Some(Target::Sm90a),
+            (10, _) => Some(Target::Sm100),
+            (12, _) => Some(Target::Sm120),
             _ => None,
         }
     }
@@ -73,8 +100,8 @@ pub struct Module {
 pub struct Image {
     /// Target of the compilation.
     pub target: Target,
-    /// PTX text, for chips without a cubin here; `None` for sm_90a, whose text only Hopper can
-    /// compile.
+    /// PTX text, for chips without a cubin here: sm_80's. The text of sm_90a is Hopper's alone, and
+    /// Blackwell has no separate text.
     pub ptx: Option<&'static str>,
     /// Machine code.
     pub cubin: &'static [u8],
@@ -142,8 +169,8 @@ macro_rules! parameters {
 use parameters;
 
 impl Image {
-    /// FNV-1a of the code for this target: machine code for Hopper; for sm_80 the PTX text, which
-    /// the emulator runs as well.
+    /// FNV-1a of the code for this target: the PTX text for sm_80, which the emulator runs as well;
+    /// machine code for the others.
     pub fn code_hash(&self) -> u64 {
         hash::fnv1a(hash::START, self.ptx.map_or(self.cubin, str::as_bytes))
     }

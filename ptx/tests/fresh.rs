@@ -79,12 +79,13 @@ fn the_manifest_and_the_table_say_the_same() {
 }
 
 #[test]
-fn no_kernel_spills_on_any_target() {
+fn no_kernel_spills_more_than_its_target_allows() {
     for entry in MODULES.iter().flat_map(|module| module.entries) {
         assert!(!entry.resources.is_empty(), "{} has no resources", entry.name);
         for found in entry.resources {
-            let spilled = (found.spill_store_bytes, found.spill_load_bytes, found.stack_bytes);
-            assert_eq!(spilled, (0, 0, 0), "{} on {}", entry.name, found.target.name());
+            let spilled = [found.spill_store_bytes, found.spill_load_bytes, found.stack_bytes];
+            let max = found.target.max_spilled_bytes();
+            assert!(spilled.iter().all(|bytes| *bytes <= max), "{}: {found:?}", entry.name);
             assert!(found.registers > 0 && found.registers <= 255);
         }
     }
@@ -141,11 +142,12 @@ fn field_names(params: &str, name: &str) -> BTreeSet<String> {
 }
 
 /// The module has a text for each target its header names, and cubins for those; sm_80's text is a
-/// cubin for Hopper too.
+/// cubin for Hopper too, and for Blackwell where the engine serves by it.
 fn check_targets(module: &Module, arch: &[Target]) {
-    for target in [Target::Sm80, Target::Sm90a] {
+    for target in Target::ALL {
         let named = arch.contains(&target);
-        let expected = named || arch.contains(&Target::Sm80);
+        let teaches = target.is_blackwell() && module.name.starts_with("ladder/");
+        let expected = named || arch.contains(&Target::Sm80) && !teaches;
         let image = module.image(target);
         assert_eq!(image.is_some(), expected, "{} {}", module.source, target.name());
         let Some(image) = image else { continue };

@@ -68,6 +68,23 @@ const GATES: &[Gate] = &[
     gate(("skinny_", ""), "lead", 100.0, 100.0),
 ];
 
+/// Other limits of sm_120, by the beginning and end of kernels and key: its tiles take 0.8 more
+/// instructions a product, moves of fragments, and no such device has said what they cost.
+const SM_120: &[((&str, &str), &str, f64)] = &[
+    (("tiled_", "_256"), "instructions_per_product", 2.8),
+    (("tiled_", "_128"), "instructions_per_product", 3.0),
+    (("attention_prefill_hd", ""), "instructions_per_product", 13.0),
+];
+
+impl Gate {
+    fn limit_on(&self, target: &str) -> f64 {
+        let other = SM_120.iter().find(|(kernels, key, _)| {
+            target == "sm_120" && (*kernels, *key) == (self.kernels, self.key)
+        });
+        other.map_or(self.limit, |(.., limit)| *limit)
+    }
+}
+
 fn figure(sass: &Value, key: &str) -> f64 {
     let count = |key: &str| sass[key].as_f64().unwrap_or_else(|| panic!("{key} in {sass}"));
     match key {
@@ -97,7 +114,8 @@ fn reports() -> Vec<(String, String, Value)> {
 #[test]
 fn kernels_pass_the_gates_on_their_machine_code() {
     let reports = reports();
-    for Gate { kernels: (begin, end), key, limit, goal } in GATES {
+    for gate in GATES {
+        let Gate { kernels: (begin, end), key, goal, .. } = gate;
         let of_gate: Vec<_> = reports
             .iter()
             .filter(|(kernel, ..)| kernel.starts_with(begin) && kernel.ends_with(end))
@@ -106,7 +124,8 @@ fn kernels_pass_the_gates_on_their_machine_code() {
         let mut highest = 0.0f64;
         for (kernel, target, sass) in of_gate {
             let found = figure(sass, key);
-            assert!(found <= *limit, "{kernel} on {target}: {key} {found}, at most {limit}");
+            let limit = gate.limit_on(target);
+            assert!(found <= limit, "{kernel} on {target}: {key} {found}, at most {limit}");
             highest = highest.max(found);
         }
         if highest > *goal {

@@ -41,8 +41,8 @@ fn a_device_before_ampere_is_not_used() {
 #[test]
 fn an_old_driver_is_not_used() {
     falls_back(&[("TRAIL_EMU_DRIVER", "11040")], "the NVIDIA driver is of CUDA 11.4");
-    let blackwell = [("TRAIL_EMU_DRIVER", "12030"), ("TRAIL_EMU_CHIP", "b200")];
-    falls_back(&blackwell, "which one of CUDA 12.4 or newer can (driver 550)");
+    let thor = [("TRAIL_EMU_DRIVER", "12030"), ("TRAIL_EMU_CHIP", "thor")];
+    falls_back(&thor, "which one of CUDA 12.4 or newer can (driver 550)");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_device_without_cooperative_launches_gives_the_cpus_answer_with_a_warning() 
 #[test]
 fn chips_that_were_never_tried_give_the_cpus_answer() {
     let (expected, _) = answer("cpu", &[]);
-    for chip in ["l4", "rtx4090", "b200"] {
+    for chip in ["l4", "rtx4090", "b200", "rtx5090", "thor"] {
         let (text, errors) = answer("cuda", &[("TRAIL_EMU_CHIP", chip)]);
         assert_eq!(text, expected, "{chip}: {errors}");
     }

@@ -98,7 +98,7 @@ fn hash(kernel: &str, target: &str) -> Result<String, String> {
 
 /// Kernels compiled for a target.
 fn names(target: &str) -> impl Iterator<Item = &'static str> {
-    let target = [Target::Sm80, Target::Sm90a].into_iter().find(|known| known.name() == target);
+    let target = Target::named(target);
     MODULES
         .iter()
         .filter(move |module| target.is_some_and(|target| module.image(target).is_some()))

@@ -241,7 +241,11 @@ impl Device {
 
     /// Loads `module`: the cubin of this chip where there is one that the driver takes, the PTX
     /// otherwise.
-    fn load(&self, kernels: &mut Kernels, module: &'static Module) -> Result<(), CudaError> {
+    pub(super) fn load(
+        &self,
+        kernels: &mut Kernels,
+        module: &'static Module,
+    ) -> Result<(), CudaError> {
         let fail = |code| opening_error(format!("loading {}", module.name))(code);
         self.context.bind()?;
         let image = self.chip.target.and_then(|target| module.image(target));

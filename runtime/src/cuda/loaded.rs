@@ -1,11 +1,13 @@
-//! The loaded kernels of a device, as the driver describes them, beside what the compiler reported.
+//! The loaded kernels of a device, as the driver describes them, beside what the compiler reported,
+//! and those that the driver has to compile.
 
 use super::device::{Code, Device};
 use super::error::{CudaError, driver_error};
+use crate::backend::Progress;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUfunction_attribute as Attribute;
 use std::sync::PoisonError;
-use trail_ptx::{Entry, Resources};
+use trail_ptx::{Entry, Module, Resources};
 
 /// A loaded kernel.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +29,7 @@ impl LoadedKernel {
     /// The compiler's report of the same machine code; `None` where the driver compiled it.
     pub fn reported(&self) -> Option<&'static Resources> {
         let Code::Cubin(target) = self.code else { return None };
-        self.entry.resources.iter().find(|found| found.target == target)
+        self.entry.on(target)
     }
 }
 
@@ -54,5 +56,40 @@ impl Device {
         }
         loaded.sort_by_key(|kernel| kernel.name);
         Ok(loaded)
+    }
+
+    /// Lets the driver compile the text of each module that steps launch and that has no machine
+    /// code for this device; the driver keeps what it compiled for the next start. It takes seconds
+    /// a module, so `progress` is called before the first and after each.
+    pub(super) fn compile_texts(
+        &self,
+        megakernel: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CudaError> {
+        let is_launched = |module: &&Module| match module.name {
+            "ceiling" => false,
+            "decode_megakernel" => megakernel,
+            name => !name.starts_with("ladder/"),
+        };
+        let texts = trail_ptx::MODULES.iter().filter(|module| self.compiles(module));
+        let texts: Vec<_> = texts.filter(is_launched).collect();
+        let mut report = |done: usize| {
+            progress(Progress { what: "kernels", done: done as u64, total: texts.len() as u64 });
+        };
+        if !texts.is_empty() {
+            report(0);
+        }
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, module) in texts.iter().enumerate() {
+            self.load(&mut kernels, module)?;
+            report(at + 1);
+        }
+        Ok(())
+    }
+
+    /// Returns true if there is only the text of `module` for this device.
+    fn compiles(&self, module: &Module) -> bool {
+        let native = self.chip().target.and_then(|target| module.image(target));
+        native.is_none() && module.portable_ptx().is_some()
     }
 }

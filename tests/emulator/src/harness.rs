@@ -143,10 +143,14 @@ pub enum Chip {
     L4 = 2,
     /// Ada.
     Rtx4090 = 3,
-    /// Blackwell, which nothing was compiled for.
+    /// Blackwell of data centers.
     B200 = 4,
     /// Turing, which is too old.
     T4 = 5,
+    /// Blackwell of desktops.
+    Rtx5090 = 6,
+    /// Blackwell on a board, which no machine code was compiled for.
+    Thor = 7,
 }
 
 /// When queued work runs.

@@ -16,6 +16,8 @@ pub(crate) struct Tools {
     nvrtc: Nvrtc,
     ptxas: PathBuf,
     ptxas_version: String,
+    ptxas_blackwell: PathBuf,
+    ptxas_blackwell_version: String,
     pub(crate) nvdisasm: PathBuf,
     nvdisasm_version: String,
 }
@@ -28,6 +30,8 @@ impl Tools {
             nvrtc: Nvrtc::load(&wheels.nvrtc)?,
             ptxas_version: version(&wheels.ptxas)?,
             ptxas: wheels.ptxas,
+            ptxas_blackwell_version: version(&wheels.ptxas_blackwell)?,
+            ptxas_blackwell: wheels.ptxas_blackwell,
             nvdisasm_version: version(&wheels.nvdisasm)?,
             nvdisasm: wheels.nvdisasm,
         })
@@ -123,6 +127,7 @@ fn described(tools: &Tools) -> Manifest {
         tools: BTreeMap::from([
             ("nvrtc".into(), tools.nvrtc.version.clone()),
             ("ptxas".into(), tools.ptxas_version.clone()),
+            ("ptxas of Blackwell".into(), tools.ptxas_blackwell_version.clone()),
             ("nvdisasm".into(), tools.nvdisasm_version.clone()),
         ]),
         flags: BTreeMap::from([
@@ -156,9 +161,11 @@ fn compile(
         cubin: Vec::new(),
         entries: BTreeMap::new(),
     };
-    for target in [Target::Sm80, Target::Sm90a] {
+    for target in Target::ALL {
         let own_text = contract.arch.contains(&target);
-        if !own_text && !contract.arch.contains(&Target::Sm80) {
+        // Blackwell has no need of kernels that nothing serves by.
+        let teaches = target.is_blackwell() && name.starts_with("ladder/");
+        if !own_text && (teaches || !contract.arch.contains(&Target::Sm80)) {
             continue;
         }
         let text_target = if own_text { target } else { Target::Sm80 };
@@ -174,19 +181,37 @@ fn compile(
             module.ptx.push(target.name().into());
         }
         let cubin = destination.join(format!("out/{}/{name}.cubin", target.name()));
-        make_folder(&cubin)?;
-        let resources = ptxas::assemble(&tools.ptxas, &PTXAS_FLAGS, target.name(), &ptx, &cubin)?;
-        module.cubin.push(target.name().into());
-        for (entry, found) in resources {
-            let known = module.entries.get_mut(&entry).ok_or(format!("{entry}: not in the PTX"))?;
-            known.resources.insert(target.name().into(), found);
-        }
-        for (entry, found) in sass::report(&tools.nvdisasm, &cubin)? {
-            let known = module.entries.get_mut(&entry).ok_or(format!("{entry}: not in the PTX"))?;
-            known.sass.insert(target.name().into(), found);
-        }
+        assemble(tools, &mut module, target, &ptx, &cubin)?;
     }
     Ok(module)
+}
+
+/// Assembles `ptx` to `cubin`, and adds the reports of its kernels to `module`.
+fn assemble(
+    tools: &Tools,
+    module: &mut Module,
+    target: Target,
+    ptx: &Path,
+    cubin: &Path,
+) -> Result<(), String> {
+    make_folder(cubin)?;
+    let ptxas = if target.is_blackwell() { &tools.ptxas_blackwell } else { &tools.ptxas };
+    let resources = ptxas::assemble(ptxas, &PTXAS_FLAGS, target, ptx, cubin)?;
+    // The text of sm_80, which drivers compile too, by each of the compilers.
+    if matches!(target, Target::Sm80 | Target::Sm120) {
+        ptxas::refuse_contractions(ptxas, &PTXAS_FLAGS, target, ptx, cubin, &module.entries)?;
+    }
+    module.cubin.push(target.name().into());
+    let unknown = |entry: &str| format!("{entry}: not in the PTX");
+    for (entry, found) in resources {
+        let known = module.entries.get_mut(&entry).ok_or_else(|| unknown(&entry))?;
+        known.resources.insert(target.name().into(), found);
+    }
+    for (entry, found) in sass::report(&tools.nvdisasm, cubin)? {
+        let known = module.entries.get_mut(&entry).ok_or_else(|| unknown(&entry))?;
+        known.sass.insert(target.name().into(), found);
+    }
+    Ok(())
 }
 
 /// Adds the `.entry` directives of a PTX text with their one parameter.

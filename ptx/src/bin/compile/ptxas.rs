@@ -1,23 +1,81 @@
 //! ptxas: assembles PTX to a cubin, and reports the resource usage of each kernel.
 
 use crate::elf;
-use crate::manifest::Resources;
+use crate::manifest::{Entry, Resources};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use trail_ptx::Target;
 
-/// Assembles `ptx` for `target`. Fails on an error, on any warning, on a register spilled to
-/// memory, and on an array that is not in registers.
+/// Assembles `ptx` for `target`. Fails on an error, on any warning, on more registers spilled to
+/// memory than the target allows, and on an array that is not in registers.
 pub(crate) fn assemble(
     ptxas: &Path,
     flags: &[&str],
-    target: &str,
+    target: Target,
     ptx: &Path,
     cubin: &Path,
 ) -> Result<BTreeMap<String, Resources>, String> {
+    let name = target.name();
+    let log = run(ptxas, flags, target, ptx, cubin)?;
+    let mut resources = parse(&log)?;
+    let code = read(cubin)?;
+    for (entry, found) in &mut resources {
+        if !log.contains(" barriers") {
+            found.barriers = elf::barriers(&code, entry)
+                .ok_or_else(|| format!("{entry}: not in the cubin for {name}"))?;
+        }
+        let (spilled, max) =
+            (found.spill_store_bytes.max(found.spill_load_bytes), target.max_spilled_bytes());
+        if spilled > max {
+            return Err(format!("{entry} spills registers on {name}: {found:?}, at most {max}"));
+        }
+        if found.stack_bytes > max {
+            return Err(format!("{entry} has an array in local memory on {name}: {found:?}"));
+        }
+    }
+    Ok(resources)
+}
+
+/// Fails if ptxas contracted a multiplication and an addition of `ptx` in `cubin`. A text that
+/// drivers compile too must leave them nothing to contract, or answers would depend on the driver.
+pub(crate) fn refuse_contractions(
+    ptxas: &Path,
+    flags: &[&str],
+    target: Target,
+    ptx: &Path,
+    cubin: &Path,
+    entries: &BTreeMap<String, Entry>,
+) -> Result<(), String> {
+    let apart = cubin.with_extension("apart");
+    let flags = [flags, &["--fmad=false"]].concat();
+    let assembled = run(ptxas, &flags, target, ptx, &apart).and_then(|_| read(&apart));
+    let _ = std::fs::remove_file(&apart);
+    let (code, apart) = (read(cubin)?, assembled?);
+    for entry in entries.keys() {
+        let [code, apart] = [&code, &apart].map(|file| elf::code(file, entry));
+        if code.is_none() || code != apart {
+            return Err(format!(
+                "{entry} on {}: ptxas contracts a multiplication and an addition; write \
+                 __fmaf_rn, or __fmul_rn and __fadd_rn",
+                target.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Runs ptxas. Returns what it printed; fails on an error or a warning.
+fn run(
+    ptxas: &Path,
+    flags: &[&str],
+    target: Target,
+    ptx: &Path,
+    cubin: &Path,
+) -> Result<String, String> {
     let output = Command::new(ptxas)
         .args(flags)
-        .arg(format!("-arch={target}"))
+        .arg(format!("-arch={}", target.name()))
         .arg(ptx)
         .arg("-o")
         .arg(cubin)
@@ -28,21 +86,13 @@ pub(crate) fn assemble(
     // C75xx are remarks, but mean that an instruction was ignored or that wgmma was serialised.
     let bad = ["warning", "(c75", "performance loss"];
     if !output.status.success() || bad.iter().any(|word| log.to_lowercase().contains(word)) {
-        return Err(format!("ptxas for {target}:\n{log}"));
+        return Err(format!("ptxas for {}:\n{log}", target.name()));
     }
-    let mut resources = parse(&log)?;
-    let code = std::fs::read(cubin).map_err(|error| format!("{}: {error}", cubin.display()))?;
-    for (entry, found) in &mut resources {
-        found.barriers = elf::barriers(&code, entry)
-            .ok_or_else(|| format!("{entry}: not in the cubin for {target}"))?;
-        if found.spill_store_bytes + found.spill_load_bytes > 0 {
-            return Err(format!("{entry} spills registers on {target}: {found:?}"));
-        }
-        if found.stack_bytes > 0 {
-            return Err(format!("{entry} has an array in local memory on {target}: {found:?}"));
-        }
-    }
-    Ok(resources)
+    Ok(log)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the report of `ptxas -v`.
@@ -73,6 +123,7 @@ fn parse(log: &str) -> Result<BTreeMap<String, Resources>, String> {
             store("bytes spill loads", |found| &mut found.spill_load_bytes);
             store("registers", |found| &mut found.registers);
             store("bytes smem", |found| &mut found.shared_bytes);
+            store("barriers", |found| &mut found.barriers);
         }
     }
     match all.iter().find(|(_, found)| found.registers == 0) {

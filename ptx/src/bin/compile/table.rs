@@ -2,6 +2,7 @@
 
 use crate::manifest::{Entry, Manifest, Module};
 use std::fmt::Write;
+use trail_ptx::Target;
 
 /// Renders the generated file, formatted as by rustfmt.
 pub(crate) fn render(manifest: &Manifest) -> String {
@@ -31,7 +32,7 @@ fn render_module(text: &mut String, name: &str, module: &Module) {
     let _ = writeln!(text, "        source_hash: 0x{},", module.source_hash);
     let _ = writeln!(text, "        images: &[");
     for target in &module.cubin {
-        // sm_90a's PTX runs only on Hopper, which uses the cubin.
+        // The text of sm_90a runs on Hopper alone, which takes the cubin.
         let ptx = if target == "sm_80" {
             format!("Some(include_str!(\"../out/{target}/{name}.ptx\"))")
         } else {
@@ -73,6 +74,7 @@ fn render_entry(text: &mut String, name: &str, entry: &Entry) {
     let _ = writeln!(text, "            ] }},");
 }
 
-fn variant(target: &str) -> &'static str {
-    if target == "sm_80" { "Sm80" } else { "Sm90a" }
+/// The name in Rust of a target of the manifest.
+fn variant(target: &str) -> String {
+    Target::named(target).map_or_else(|| target.to_owned(), |target| format!("{target:?}"))
 }

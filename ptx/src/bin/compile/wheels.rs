@@ -1,12 +1,14 @@
-//! Locates NVIDIA's wheels, without a CUDA toolkit: NVRTC and ptxas of one CUDA version, and
-//! nvdisasm, which has wheels from 13.2 on and reads older code.
+//! Locates NVIDIA's wheels, without a CUDA toolkit: NVRTC and ptxas of one CUDA version, a newer
+//! ptxas for Blackwell in a separate folder (its wheel has the same paths), and nvdisasm, which
+//! has wheels from 13.2 on and reads older code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Command that installs missing wheels.
+/// Commands that install missing wheels.
 const PIP: &str = "pip install nvidia-cuda-nvrtc-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 \
-                   nvidia-cuda-nvdisasm==13.5.37";
+                   nvidia-cuda-nvdisasm==13.5.37, and pip install --target FOLDER/blackwell \
+                   nvidia-cuda-nvcc-cu12==12.8.93, where FOLDER is the site-packages of the others";
 
 /// Paths of the tools.
 pub(crate) struct Wheels {
@@ -14,6 +16,8 @@ pub(crate) struct Wheels {
     pub(crate) nvrtc: PathBuf,
     /// The assembler.
     pub(crate) ptxas: PathBuf,
+    /// The assembler for Blackwell.
+    pub(crate) ptxas_blackwell: PathBuf,
     /// The disassembler.
     pub(crate) nvdisasm: PathBuf,
 }
@@ -27,7 +31,7 @@ pub(crate) fn find() -> Result<Wheels, String> {
     };
     let missing = || {
         format!(
-            "NVRTC and ptxas 12.4, nvdisasm 13.5 not found (looked in {candidates:?}): {PIP}, or name their site-packages in TRAIL_CUDA_WHEELS"
+            "NVRTC and ptxas 12.4, ptxas 12.8 and nvdisasm 13.5 not found (looked in {candidates:?}): {PIP}, or name their site-packages in TRAIL_CUDA_WHEELS"
         )
     };
     candidates.iter().find_map(|folder| in_folder(folder)).ok_or_else(missing)
@@ -38,9 +42,10 @@ fn in_folder(folder: &Path) -> Option<Wheels> {
     let wheels = Wheels {
         nvrtc: nvidia.join("cuda_nvrtc/lib/libnvrtc.so.12"),
         ptxas: nvidia.join("cuda_nvcc/bin/ptxas"),
+        ptxas_blackwell: folder.join("blackwell/nvidia/cuda_nvcc/bin/ptxas"),
         nvdisasm: nvidia.join("cu13/bin/nvdisasm"),
     };
-    let all = [&wheels.nvrtc, &wheels.ptxas, &wheels.nvdisasm];
+    let all = [&wheels.nvrtc, &wheels.ptxas, &wheels.ptxas_blackwell, &wheels.nvdisasm];
     all.iter().all(|path| path.exists()).then_some(wheels)
 }
 

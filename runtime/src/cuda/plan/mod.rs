@@ -96,9 +96,9 @@ const DRIVER_BYTES: u32 = 1024;
 /// Blocks of `block` threads of a kernel that are resident on one multiprocessor, by shared memory,
 /// registers and threads; `None`: there is no such kernel, or none fits.
 fn resident(chip: &Chip, kernel: &str, block: u32, shared_bytes: u32) -> Option<u32> {
-    let target = chip.target.unwrap_or(Target::Sm80);
     let (_, entry) = trail_ptx::find(kernel)?;
-    let found = entry.resources.iter().find(|found| found.target == target)?;
+    // Chips without the kernel's machine code compile sm_80's text.
+    let found = chip.target.and_then(|target| entry.on(target)).or(entry.on(Target::Sm80))?;
     let bytes = shared_bytes + found.shared_bytes;
     let by_shared = chip.shared_per_multiprocessor / (bytes + DRIVER_BYTES);
     let by_registers = REGISTERS / (found.registers.next_multiple_of(8) * block);

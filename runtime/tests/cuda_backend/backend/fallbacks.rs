@@ -4,6 +4,10 @@
 use super::play::play;
 use super::{AHEAD, backend, models, options, requests};
 use std::sync::Arc;
+use trail_cuda_emulator::harness::Chip;
+use trail_ptx::Target;
+use trail_runtime::backend::Progress;
+use trail_runtime::cuda::Code;
 use trail_runtime::cuda::{CudaBackend, CudaOptions};
 use trail_runtime::model::Model;
 
@@ -29,7 +33,7 @@ fn cuda_graphs_have_room_beside_the_largest_pool() {
     let model = Arc::new(models::grouped());
     // Requests that could use all of it.
     let options = CudaOptions { kv_blocks: None, max_context: 1 << 16, ..options() };
-    emulator.memory(656 << 20);
+    emulator.memory(768 << 20);
     let (_, warnings, replayed) = run(&model, &options);
     assert_eq!(warnings, [""; 0]);
     assert!(replayed > 0);
@@ -83,4 +87,40 @@ fn cuda_an_older_driver_records_steps_of_hopper() {
     let (answers, warnings, replayed) = run(&model, &options());
     assert_eq!((answers, warnings), (expected, Vec::new()));
     assert!(replayed > 0);
+}
+
+/// Blackwell has its machine code. For a chip without, the driver compiles the text of all kernels
+/// that steps launch, with progress, and the answers are the same.
+#[test]
+fn cuda_kernels_without_machine_code_are_compiled_with_progress() {
+    let session = trail_cuda_emulator::session();
+    let Some(emulator) = session.emulator() else { return };
+    let model = Arc::new(models::grouped());
+    let (expected, _, _) = run(&model, &options());
+    let chips = [
+        (Chip::B200, Code::Cubin(Target::Sm100)),
+        (Chip::Rtx5090, Code::Cubin(Target::Sm120)),
+        (Chip::Thor, Code::Ptx),
+    ];
+    for (chip, code) in chips {
+        emulator.chip(chip);
+        let mut seen = Vec::new();
+        let mut note = |progress: Progress| seen.push(progress);
+        let mut backend = CudaBackend::new(&model, &options(), None, &mut note).unwrap();
+        let compiled = backend.device().kernels().unwrap();
+        let requests = &requests(model.config.vocab_size)[..3];
+        let played = play(&mut backend, requests, AHEAD, &mut |_, _| ()).unwrap();
+        let ids = played.answers.iter().map(|answer| answer.iter().map(|token| token.id).collect());
+        assert_eq!(ids.collect::<Vec<Vec<u32>>>(), expected, "{chip:?}");
+        let launched = backend.device().launched();
+        assert!(launched.iter().all(|(_, found)| *found == code), "{chip:?}: {launched:?}");
+        seen.retain(|progress| progress.what == "kernels");
+        let done: Vec<_> = seen.iter().map(|progress| (progress.done, progress.total)).collect();
+        let texts = if code == Code::Ptx { done.len() as u64 } else { 0 };
+        assert_eq!(done, (0..texts).map(|at| (at, texts - 1)).collect::<Vec<_>>(), "{chip:?}");
+        assert_eq!(texts > 0, chip == Chip::Thor);
+        let is_compiled = |name| compiled.iter().any(|kernel| kernel.name == name);
+        let at_start = launched.iter().all(|(name, _)| is_compiled(*name));
+        assert!(at_start || texts == 0, "a kernel was compiled in a step: {launched:?}");
+    }
 }

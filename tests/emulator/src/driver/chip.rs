@@ -75,13 +75,37 @@ static RTX4090: Chip = Chip {
     ..L4
 };
 
-/// NVIDIA B200: no machine code was compiled for it.
+/// NVIDIA B200, which takes machine code of sm_100.
 static B200: Chip = Chip {
     name: "trail CUDA emulator (sm_100)",
     capability: (10, 0),
     multiprocessors: 148,
     l2_bytes: 126 << 20,
     memory: 180 << 30,
+    target: Some("sm_100"),
+    ..H100
+};
+
+/// NVIDIA GeForce RTX 5090, which takes machine code of sm_120.
+static RTX5090: Chip = Chip {
+    name: "trail CUDA emulator (sm_120, RTX 5090)",
+    capability: (12, 0),
+    multiprocessors: 170,
+    l2_bytes: 96 << 20,
+    memory: 32 << 30,
+    target: Some("sm_120"),
+    ..L4
+};
+
+/// NVIDIA Jetson Thor: no machine code was compiled for it.
+static THOR: Chip = Chip {
+    name: "trail CUDA emulator (sm_110, Thor)",
+    capability: (11, 0),
+    multiprocessors: 20,
+    threads: 1536,
+    blocks: 24,
+    l2_bytes: 32 << 20,
+    memory: 128 << 30,
     target: None,
     ..H100
 };
@@ -101,13 +125,15 @@ static T4: Chip = Chip {
 };
 
 /// The chips by name, in the order of [`crate::harness::Chip`].
-pub(crate) static CHIPS: [(&str, &Chip); 6] = [
+pub(crate) static CHIPS: [(&str, &Chip); 8] = [
     ("a100", &A100),
     ("h100", &H100),
     ("l4", &L4),
     ("rtx4090", &RTX4090),
     ("b200", &B200),
     ("t4", &T4),
+    ("rtx5090", &RTX5090),
+    ("thor", &THOR),
 ];
 
 impl Chip {
