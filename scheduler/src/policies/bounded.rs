@@ -82,9 +82,9 @@ impl<P: Expects> Policy for Bounded<P> {
     }
 
     fn reserve(&mut self, max_requests: u32) {
-        let Ranking { tail_bound, express, prefill_weight, .. } = *self.policy.ranking();
-        self.tail_bound = (tail_bound > 0.0)
-            .then(|| TailBound::new(tail_bound, express, prefill_weight, max_requests));
+        let ranking = self.policy.ranking();
+        self.tail_bound = (ranking.tail_bound > 0.0)
+            .then(|| TailBound::new(ranking, P::IS_REFINED, max_requests));
         self.policy.reserve(max_requests);
     }
 

@@ -40,7 +40,7 @@ impl Ranking {
     /// The options that paid in the simulator and in the engine (docs/results.md).
     pub const DEFAULT: Ranking = Ranking {
         min_run_tokens: 24,
-        tail_bound: 1.0,
+        tail_bound: 1.05,
         express: 0.5,
         prefill_weight: 0.2,
         initial_share: 0.0,

@@ -3,9 +3,10 @@
 
 mod drain;
 
-use self::drain::Drain;
 pub(super) use self::drain::Work;
+use self::drain::{Drain, Expectations};
 use super::express::Express;
+use super::ranking::Ranking;
 use crate::index_list::IndexList;
 use crate::plan::PlanRow;
 use crate::request::{RequestIdx, RequestState};
@@ -24,6 +25,8 @@ pub(super) struct TailBound {
     share: f64,
     /// Output tokens that a prompt token costs.
     prefill_weight: f64,
+    /// Expectations are refined while a request runs.
+    is_refined: bool,
     express: Express,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList<RequestIdx>,
@@ -63,6 +66,8 @@ struct Entry {
     is_unbegun: bool,
     /// Tokens generated when `work` was expected.
     age: u32,
+    /// Expectations since it began.
+    since: Expectations,
     arrival_s: f64,
     seq: u64,
     /// Precedes the overdue. As of the last expectation, so that a key changes only with its
@@ -82,18 +87,14 @@ const EXPECT_TOKENS: u32 = 8;
 const FORGET: f64 = 0.1;
 
 impl TailBound {
-    /// A bound of `share` of D, for `max_requests` indices; requests below `express` times the mean
-    /// expected service precede the overdue ([`Express`]).
-    pub(super) fn new(
-        share: f32,
-        express: f32,
-        prefill_weight: f32,
-        max_requests: u32,
-    ) -> TailBound {
+    /// A bound as `ranking` says, for `max_requests` indices. A request's expectation is its
+    /// prediction less its tokens unless it `is_refined`.
+    pub(super) fn new(ranking: &Ranking, is_refined: bool, max_requests: u32) -> TailBound {
         TailBound {
-            share: f64::from(share),
-            prefill_weight: f64::from(prefill_weight),
-            express: Express::new(express),
+            share: f64::from(ranking.tail_bound),
+            prefill_weight: f64::from(ranking.prefill_weight),
+            is_refined,
+            express: Express::new(ranking.express),
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
             backlog: Work::default(),
@@ -127,7 +128,7 @@ impl TailBound {
             self.drain.on_full_step(rows, prefill, elapsed_s);
         }
         let (requests, predicted) = self.unbegun;
-        let begun = self.backlog.output - predicted;
+        let begun = self.drain.begun(self.live as f64 - requests, self.backlog.output - predicted);
         let output = begun + self.drain.unbegun(requests, predicted);
         let wait_s = self.drain.wait_s(Work { output, ..self.backlog });
         self.longest_s = (self.longest_s - FORGET * elapsed_s).max(wait_s);
@@ -156,11 +157,11 @@ impl TailBound {
     pub(super) fn on_submitted(&mut self, request: &RequestState, work: Work, trial_tokens: u32) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
-        self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         let idx = request.idx;
         let (predicted, is_unbegun) = (work.output, age == 0);
         self.entries[idx.index()] =
             Entry { age, arrival_s, seq, predicted, is_unbegun, ..Entry::default() };
+        self.express.on_arrival(self.service(idx, work));
         if is_unbegun {
             self.unbegun.0 += 1.0;
             self.unbegun.1 += predicted;
@@ -200,19 +201,34 @@ impl TailBound {
 
     /// Updates the request's expected work.
     pub(super) fn expect(&mut self, request: &RequestState, work: Work) {
-        let service = work.in_output_tokens(self.prefill_weight);
+        let service = self.service(request.idx, work);
         let express = self.express.is_short(service);
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
         self.backlog.output += work.output - (entry.work.output - f64::from(since));
         self.backlog.prefill += work.prefill - entry.work.prefill;
         (entry.work, entry.age, entry.express) = (work, request.generated, express);
+        if !entry.is_unbegun {
+            entry.since.add(request.generated, work.output);
+        }
         let (trial, generated) = (entry.trial_tokens, request.generated);
         // By half of the bound: one that the prompt put just above it was no surprise.
         let is_short = self.express.is_short(2.0 * service);
         if trial > 0 && (generated >= trial || generated > 0 && is_short) {
             self.judge(request, is_short);
         }
+    }
+
+    /// Service of a request by `work`, output tokens, by which it is express or not. A prediction
+    /// that nothing refines counts by what became of earlier ones: where these order little, those
+    /// that it calls short are as long as others, and would take the places of the overdue.
+    fn service(&self, idx: RequestIdx, work: Work) -> f64 {
+        let output = match self.is_refined {
+            true => work.output,
+            false if self.entries[idx.index()].is_unbegun => self.drain.unbegun(1.0, work.output),
+            false => self.drain.begun(1.0, work.output),
+        };
+        Work { output, ..work }.in_output_tokens(self.prefill_weight)
     }
 
     /// True if a new estimate of the request's work is due.
@@ -243,8 +259,11 @@ impl TailBound {
             self.judge(request, request.generated < trial);
         }
         if request.generated > 0 {
-            let predicted = self.entries[request.idx.index()].predicted;
-            self.drain.on_finished(request.generated, predicted);
+            let Entry { predicted, since, .. } = self.entries[request.idx.index()];
+            if self.drain.on_finished(request.generated, predicted, since) {
+                // The maximum of waits by predictions as they are.
+                self.longest_s = 0.0;
+            }
         }
         self.expect(request, Work::default());
         self.arrivals.remove(request.idx);

@@ -31,7 +31,33 @@ pub(super) struct Drain {
     /// The same over the predictions from their prompts. Where these are poor, requests that wait
     /// under shortest first are long by prediction more than in truth.
     predictions: Line,
+    /// Tokens that were left of answers that had begun, over those that were expected then. A probe
+    /// expects no more than its last bin of an answer that is far longer.
+    expectations: Line,
     answers: u32,
+}
+
+/// Expectations of a request that has begun, each with the age at which it was made: their number
+/// and sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expectations {
+    count: f64,
+    age: f64,
+    expected: f64,
+    squared: f64,
+    by_age: f64,
+}
+
+impl Expectations {
+    /// Adds an expectation of `expected` output tokens at `age`.
+    pub(super) fn add(&mut self, age: u32, expected: f64) {
+        let age = f64::from(age);
+        self.count += 1.0;
+        self.age += age;
+        self.expected += expected;
+        self.squared += expected * expected;
+        self.by_age += expected * age;
+    }
 }
 
 /// Steps and answers that the means are over. A backlog is drained by far more steps than a short
@@ -50,6 +76,7 @@ impl Default for Drain {
             rows: Recent::over(STEPS),
             lengths: Recent::over(ANSWERS),
             predictions: Line::over(ANSWERS),
+            expectations: Line::over(ANSWERS),
             answers: 0,
         }
     }
@@ -62,22 +89,36 @@ impl Drain {
         self.rows.add([rows as f64]);
     }
 
-    /// Records the length of an answer, and its prediction from the prompt.
-    pub(super) fn on_finished(&mut self, tokens: u32, predicted: f64) {
+    /// Records the length of an answer, its prediction from the prompt, and what was expected of it
+    /// since. Returns true if predictions are corrected from this answer on.
+    pub(super) fn on_finished(&mut self, tokens: u32, predicted: f64, since: Expectations) -> bool {
         let tokens = f64::from(tokens);
         self.lengths.add([tokens, tokens * tokens]);
         self.predictions.add(predicted, tokens);
+        let Expectations { count, age, expected, squared, by_age } = since;
+        let (left, product) = (count * tokens - age, expected * tokens - by_age);
+        self.expectations.add_sums([count, expected, left, squared, product]);
         self.answers = self.answers.saturating_add(1);
+        self.answers == FEWEST_ANSWERS
     }
 
     /// Output tokens of `requests` that have not begun, whose predictions add up to `predicted`, by
     /// what became of earlier predictions.
     pub(super) fn unbegun(&self, requests: f64, predicted: f64) -> f64 {
+        self.corrected(&self.predictions, requests, predicted)
+    }
+
+    /// The same of requests that have begun, whose expectations add up to `expected`.
+    pub(super) fn begun(&self, requests: f64, expected: f64) -> f64 {
+        self.corrected(&self.expectations, requests, expected)
+    }
+
+    fn corrected(&self, line: &Line, requests: f64, expected: f64) -> f64 {
         if self.answers < FEWEST_ANSWERS {
-            return predicted;
+            return expected;
         }
-        let (a, b) = self.predictions.coefficients();
-        a * requests + b * predicted
+        let (a, b) = line.coefficients();
+        a * requests + b * expected
     }
 
     /// Seconds until a request that arrives behind `backlog` enters the batch; 0 before a step was
@@ -99,22 +140,27 @@ impl Drain {
 
 /// A line y = a + b x of neither a negative a nor b, by least squares over recent pairs.
 struct Line {
-    /// Means of x, y, x^2 and x y.
-    moments: Recent<4>,
+    /// The number of pairs that were added at a time, and their sums of x, y, x^2 and x y: means.
+    sums: Recent<5>,
 }
 
 impl Line {
     fn over(memory: u32) -> Line {
-        Line { moments: Recent::over(memory) }
+        Line { sums: Recent::over(memory) }
     }
 
     fn add(&mut self, x: f64, y: f64) {
-        self.moments.add([x, y, x * x, x * y]);
+        self.add_sums([1.0, x, y, x * x, x * y]);
+    }
+
+    fn add_sums(&mut self, sums: [f64; 5]) {
+        self.sums.add(sums);
     }
 
     /// a and b. Without different x the mean of y is all that is known, and is a.
     fn coefficients(&self) -> (f64, f64) {
-        let [x, y, xx, xy] = self.moments.mean;
+        let [pairs, sums @ ..] = self.sums.mean;
+        let [x, y, xx, xy] = sums.map(|sum| if pairs > 0.0 { sum / pairs } else { 0.0 });
         let variance = xx - x * x;
         let slope = if variance > 1e-6 * xx { (xy - x * y) / variance } else { 0.0 };
         let slope = slope.clamp(0.0, if x > 0.0 { y / x } else { 0.0 });
@@ -148,7 +194,9 @@ mod tests {
         assert_eq!(drain.wait_s(backlog), 0.0, "no step yet");
         drain.on_full_step(2, 0.0, 0.1);
         assert!((drain.wait_s(backlog) - 5.0).abs() < 1e-9, "no length yet");
-        [10, 30].into_iter().for_each(|tokens| drain.on_finished(tokens, 20.0));
+        let none = Expectations::default();
+        let corrects = [10, 30].map(|tokens| drain.on_finished(tokens, 20.0, none));
+        assert_eq!(corrects, [false; 2]);
         assert!((drain.wait_s(backlog) - 3.75).abs() < 1e-9, "(50 - 12.5) steps");
         assert_eq!(drain.wait_s(Work { output: 20.0, prefill: 0.0 }), 0.0);
     }
@@ -159,10 +207,32 @@ mod tests {
         let mut drain = Drain::default();
         let pairs = [(10, 10.0), (20, 10.0), (20, 30.0), (30, 30.0)];
         for (tokens, predicted) in pairs.into_iter().cycle().take(60) {
-            drain.on_finished(tokens, predicted);
+            drain.on_finished(tokens, predicted, Expectations::default());
         }
         assert_eq!(drain.unbegun(3.0, 120.0), 120.0, "too few yet");
-        pairs.into_iter().for_each(|(tokens, predicted)| drain.on_finished(tokens, predicted));
+        for (tokens, predicted) in pairs {
+            drain.on_finished(tokens, predicted, Expectations::default());
+        }
         assert!((drain.unbegun(3.0, 120.0) - (3.0 * 10.0 + 0.5 * 120.0)).abs() < 1e-9);
+        assert_eq!(drain.begun(3.0, 120.0), 0.0, "nothing was expected of any");
+    }
+
+    /// Answers of 100 tokens; at token 20 40 are expected, at token 80 10: twice that is left. An
+    /// answer that ends before the first expectation says nothing.
+    #[test]
+    fn expectations_count_by_what_was_left() {
+        let mut drain = Drain::default();
+        for answer in 0..FEWEST_ANSWERS {
+            assert_eq!(drain.begun(3.0, 120.0), 120.0, "too few yet");
+            let mut since = Expectations::default();
+            if answer % 2 == 0 {
+                [(20, 40.0), (80, 10.0)].into_iter().for_each(|(age, of)| since.add(age, of));
+                drain.on_finished(100, 50.0, since);
+            } else {
+                drain.on_finished(5, 50.0, since);
+            }
+        }
+        assert!((drain.begun(3.0, 120.0) - 240.0).abs() < 1e-9);
+        assert!((drain.unbegun(2.0, 100.0) - 105.0).abs() < 1e-9, "105 of two");
     }
 }

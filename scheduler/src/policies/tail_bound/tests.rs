@@ -3,13 +3,19 @@
 use super::*;
 use crate::policies::request;
 
+/// A bound of `share`, under which expectations are refined.
+fn bound(tail_bound: f32, express: f32, prefill_weight: f32) -> TailBound {
+    let ranking = Ranking { tail_bound, express, prefill_weight, ..Ranking::PAPER };
+    TailBound::new(&ranking, true, 64)
+}
+
 fn output(tokens: f64) -> Work {
     Work { output: tokens, prefill: 0.0 }
 }
 
 /// A bound with `count` requests of 10 tokens each that arrived at 0 s, 1 s, ...
 fn backlog(share: f32, count: u64) -> TailBound {
-    let mut bound = TailBound::new(share, 0.0, 0.0, 64);
+    let mut bound = bound(share, 0.0, 0.0);
     for seq in 0..count {
         bound.on_submitted(&request(seq, None), output(10.0), 0);
     }
@@ -43,7 +49,7 @@ fn requests_that_are_in_the_system_past_the_bound_are_overdue_in_order_of_arriva
 
 #[test]
 fn prefill_counts_until_it_is_computed() {
-    let mut bound = TailBound::new(1.0, 0.0, 0.0, 64);
+    let mut bound = bound(1.0, 0.0, 0.0);
     bound.on_submitted(&request(0, None), Work { output: 10.0, prefill: 100.0 }, 0);
     bound.on_submitted(&request(1, None), Work { output: 10.0, prefill: 100.0 }, 0);
     bound.on_step(0.0);
@@ -71,7 +77,7 @@ fn submit(bound: &mut TailBound, seq: u64, service: f64) -> (RequestState, bool)
 
 #[test]
 fn who_is_short_by_the_prompt_or_later_is_express() {
-    let mut bound = TailBound::new(0.9, 0.5, 0.0, 64);
+    let mut bound = bound(0.9, 0.5, 0.0);
     let (request, is_express) = submit(&mut bound, 0, 20.0);
     assert!(!is_express && submit(&mut bound, 1, 6.6).1, "the mean is 20, then 13");
     for (service, is_express) in [(6.6, true), (6.7, false)] {
@@ -83,7 +89,7 @@ fn who_is_short_by_the_prompt_or_later_is_express() {
 /// Trials of 9 tokens in a mean of 40 are worth it if more than 9 in 20 find a short request.
 #[test]
 fn a_request_that_was_long_by_the_prompt_is_judged_once() {
-    let mut bound = TailBound::new(0.9, 0.5, 0.0, 64);
+    let mut bound = bound(0.9, 0.5, 0.0);
     let mut requests: Vec<RequestState> =
         (0..3).map(|seq| submit(&mut bound, seq, 40.0).0).collect();
     for (request, (generated, service)) in requests.iter_mut().zip([(8, 30.0), (9, 2.0), (9, 30.0)])
@@ -110,7 +116,7 @@ fn a_request_that_was_long_by_the_prompt_is_judged_once() {
 /// Predictions may come with any of the tokens: `--refresh-tokens`.
 #[test]
 fn an_estimate_is_due_eight_tokens_after_the_last() {
-    let mut bound = TailBound::new(0.9, 0.5, 0.0, 64);
+    let mut bound = bound(0.9, 0.5, 0.0);
     let (mut request, _) = submit(&mut bound, 0, 40.0);
     for generated in [9, 17, 26] {
         request.generated = generated - 2;
@@ -123,7 +129,7 @@ fn an_estimate_is_due_eight_tokens_after_the_last() {
 
 #[test]
 fn an_answer_that_ends_unjudged_is_judged_by_its_length() {
-    let mut bound = TailBound::new(0.9, 0.5, 0.0, 64);
+    let mut bound = bound(0.9, 0.5, 0.0);
     for (seq, generated, is_next_express) in [(0, 8, true), (2, 30, true), (4, 30, false)] {
         let (mut ended, _) = submit(&mut bound, seq, 40.0);
         ended.generated = generated;
@@ -134,7 +140,7 @@ fn an_answer_that_ends_unjudged_is_judged_by_its_length() {
 
 #[test]
 fn a_request_that_was_moved_here_has_no_trial_after_its_burn_in() {
-    let mut bound = TailBound::new(0.9, 0.5, 0.0, 64);
+    let mut bound = bound(0.9, 0.5, 0.0);
     let (mut short, _) = submit(&mut bound, 0, 40.0);
     short.generated = 1;
     bound.on_finished(&short);
@@ -150,7 +156,7 @@ fn a_request_that_was_moved_here_has_no_trial_after_its_burn_in() {
 #[test]
 fn a_long_prompt_is_not_short() {
     for (prefill, is_express) in [(0.0, true), (20.0, false)] {
-        let mut bound = TailBound::new(1.0, 0.5, 0.5, 64);
+        let mut bound = bound(1.0, 0.5, 0.5);
         bound.on_submitted(&request(0, None), output(20.0), 0);
         let next = request(1, None);
         bound.on_submitted(&next, Work { output: 5.0, prefill }, 0);
@@ -167,4 +173,52 @@ fn the_longest_wait_is_forgotten_slowly() {
     (0..2).for_each(|seq| bound.on_finished(&request(seq, None)));
     bound.on_step(5.1);
     assert_eq!((bound.backlog, bound.longest_s), (Work::default(), 1.5));
+}
+
+/// A request of `predicted` tokens that arrives, begins, and ends after `tokens`.
+fn answer(bound: &mut TailBound, seq: u64, predicted: f64, tokens: u32) {
+    let mut request = request(seq, None);
+    request.idx = RequestIdx(63);
+    bound.on_submitted(&request, output(predicted), 0);
+    request.generated = 1;
+    bound.on_tokens(&request, 1);
+    request.generated = tokens;
+    bound.on_tokens(&request, tokens - 1);
+    bound.on_finished(&request);
+}
+
+/// Predictions of 5 and 35 tokens, and answers of 20 to either: what is called short is not.
+#[test]
+fn predictions_that_order_nothing_make_no_request_express_unless_they_are_refined() {
+    for is_refined in [true, false] {
+        let ranking = Ranking { tail_bound: 1.0, express: 0.5, ..Ranking::PAPER };
+        let mut bound = TailBound::new(&ranking, is_refined, 64);
+        for seq in 1..=64 {
+            answer(&mut bound, seq, if seq % 2 == 0 { 5.0 } else { 35.0 }, 20);
+        }
+        assert_eq!(submit(&mut bound, 1, 5.0).1, is_refined);
+    }
+}
+
+/// 630 tokens of 20 in truth for each 90 predicted; the first 64 answers are believed.
+#[test]
+fn a_maximum_by_predictions_as_they_are_is_forgotten_once_they_are_corrected() {
+    let mut bound = bound(1.0, 0.0, 0.0);
+    for seq in 1..=7 {
+        bound.on_submitted(&request(seq, None), output(90.0), 0);
+    }
+    bound.on_step(0.0);
+    step(&mut bound, 1, 0.1);
+    let longest_s = |bound: &mut TailBound| {
+        step(bound, 1, 0.1);
+        bound.longest_s
+    };
+    for answered in 8..=71 {
+        // Less the residual of a row, once there is an answer.
+        assert!((62.0..=63.1).contains(&longest_s(&mut bound)), "answer {answered}");
+        answer(&mut bound, answered, 90.0, 20);
+    }
+    // Seven requests of 20 tokens.
+    let longest_s = longest_s(&mut bound);
+    assert!((longest_s - (140.0 - 10.0) * 0.1).abs() < 0.1, "{longest_s}");
 }
