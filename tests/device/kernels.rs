@@ -25,16 +25,17 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn every_kernel_is_listed_as_proven_on_its_target_and_none_spills() {
+fn every_kernel_is_listed_as_proven_and_spills_no_more_than_its_target_allows() {
     let list = json(&["bench", "kernels", "--list", "--json"]);
     let kernels = list["kernels"].as_array().expect("an array");
     assert!(kernels.len() > 50, "{}", kernels.len());
     for kernel in kernels {
-        assert_eq!(kernel["spills"], 0, "{kernel}");
+        let max = if kernel["arch"] == "sm_120" { 2 * 36 } else { 0 };
+        assert!(kernel["spills"].as_u64().is_some_and(|bytes| bytes <= max), "{kernel}");
         assert!(kernel["registers"].as_u64().is_some_and(|count| count > 0), "{kernel}");
         let device = match kernel["arch"].as_str() {
-            Some("sm_80") => "emulator",
-            _ => "emulator of Hopper",
+            Some("sm_90a") => "emulator of Hopper",
+            _ => "emulator",
         };
         let devices = kernel["proven_on"].as_array().expect("an array");
         assert!(devices.contains(&device.into()), "{kernel}");

@@ -1,7 +1,7 @@
 //! The list of kernels with their resources and the devices that proved them.
 
 use serde_json::{Map, Value, json};
-use trail_ptx::{Entry, MODULES, Module, Resources};
+use trail_ptx::{Entry, MODULES, Module, Resources, Target};
 
 /// All kernels: a row for each kernel and target.
 pub fn all() -> Result<Value, String> {
@@ -42,17 +42,18 @@ fn row(
 }
 
 /// Devices on which exactly this code passed its tests: the emulator and the emulator of Hopper run
-/// the PTX of their targets, a GPU its own cubin.
+/// the PTX of their targets (Blackwell's is sm_80's), a GPU its own cubin.
 fn proven_on(
     module: &Module,
     entry: &Entry,
     on: &Resources,
     proofs: &Map<String, Value>,
 ) -> Vec<String> {
-    let hash = module.image(on.target).map(|image| format!("{:016x}", image.code_hash()));
+    let target = if on.target.is_blackwell() { Target::Sm80 } else { on.target };
+    let hash = module.image(target).map(|image| format!("{:016x}", image.code_hash()));
     let holds = |proof: &&Value| {
         let found = proof["kernels"][entry.name].as_str();
-        proof["arch"] == on.target.name() && found.is_some() && found == hash.as_deref()
+        proof["arch"] == target.name() && found.is_some() && found == hash.as_deref()
     };
     proofs.iter().filter(|(_, proof)| holds(proof)).map(|(device, _)| device.clone()).collect()
 }

@@ -191,7 +191,7 @@ mod tests {
         for (compute, version, says) in [
             ((8, 0), 11_080, "is of CUDA 11.8, and the kernels need one of CUDA 12.0"),
             ((7, 5), 12_040, "cuda:1 (X) has compute capability 7.5, and the kernels need 8.0"),
-            ((12, 0), 12_030, "which one of CUDA 12.4 or newer can (driver 550), and it is of"),
+            ((11, 0), 12_030, "which one of CUDA 12.4 or newer can (driver 550), and it is of"),
         ] {
             let why = refusal(compute, version).expect("a reason");
             assert!(why.contains(says), "{why}");
