@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn bars_come_and_go() {
-        for what in ["weights", "graphs"] {
+        for what in ["kernels", "weights", "graphs"] {
             let bar = new(what, 10);
             bar.set_position(10);
             assert_eq!((bar.position(), bar.message().as_str()), (10, what));

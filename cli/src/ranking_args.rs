@@ -34,7 +34,7 @@ pub struct RankingArgs {
     #[arg(long, global = true, value_name = "N", value_parser = count_u32::<0>)]
     min_run_tokens: Option<u32>,
     /// Share of the longest recent wait under fcfs: requests that arrived longer ago go before all
-    /// that are not express, in order of arrival; 0 for no bound [default: 1]
+    /// that are not express, in order of arrival; 0 for no bound [default: 1.05]
     #[arg(long, global = true, value_name = "SHARE", value_parser = factor)]
     tail_bound: Option<f32>,
     /// Share of the mean expected length below which requests are express: they go before those

@@ -62,10 +62,12 @@ impl Target {
         matches!(self, Target::Sm100 | Target::Sm120)
     }
 
-    /// Most bytes that a kernel may spill, a thread. On sm_120 three kernels that use all 255
-    /// registers (two of `attention_prefill`, and `tiled_residual_256`) spill up to 36.
-    pub const fn max_spilled_bytes(self) -> u32 {
-        if matches!(self, Target::Sm120) { 36 } else { 0 }
+    /// Largest number of bytes that `kernel` may spill, a thread. On sm_120 three kernels that use
+    /// all 255 registers spill up to 36.
+    pub fn max_spilled_bytes(self, kernel: &str) -> u32 {
+        const SPILL: [&str; 3] =
+            ["attention_prefill_hd128", "attention_prefill_split_hd128", "tiled_residual_256"];
+        if self == Target::Sm120 && SPILL.contains(&kernel) { 36 } else { 0 }
     }
 
     /// The target whose cubins run on a device of compute capability `major.minor`.
@@ -133,9 +135,10 @@ pub struct Resources {
     pub shared_bytes: u32,
     /// Stack frame, bytes per thread.
     pub stack_bytes: u32,
-    /// Registers stored to local memory, bytes per thread: zero, or the compile fails.
+    /// Registers stored to local memory, bytes per thread: at most
+    /// [`Target::max_spilled_bytes`], or the compile fails.
     pub spill_store_bytes: u32,
-    /// Registers loaded back, bytes per thread: zero, or the compile fails.
+    /// Registers loaded back, bytes per thread: likewise.
     pub spill_load_bytes: u32,
     /// Hardware barriers per block.
     pub barriers: u32,

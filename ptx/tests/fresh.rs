@@ -84,7 +84,7 @@ fn no_kernel_spills_more_than_its_target_allows() {
         assert!(!entry.resources.is_empty(), "{} has no resources", entry.name);
         for found in entry.resources {
             let spilled = [found.spill_store_bytes, found.spill_load_bytes, found.stack_bytes];
-            let max = found.target.max_spilled_bytes();
+            let max = found.target.max_spilled_bytes(entry.name);
             assert!(spilled.iter().all(|bytes| *bytes <= max), "{}: {found:?}", entry.name);
             assert!(found.registers > 0 && found.registers <= 255);
         }

@@ -73,6 +73,8 @@ impl CudaBackend {
     ) -> Result<CudaBackend, CudaError> {
         let device = Arc::new(Device::open_within(options.ordinal, options.device_timeout)?);
         DeviceWeights::check_room(&device, &model.config)?;
+        // Before the upload, which launches kernels too.
+        device.compile_texts(options.megakernel, progress)?;
         let weights = Arc::new(DeviceWeights::upload(&device, model, progress)?);
         CudaBackend::sharing(&device, &weights, &model.config, options, receiver, progress)
     }

@@ -58,9 +58,9 @@ impl Device {
         Ok(loaded)
     }
 
-    /// Lets the driver compile the text of each module that steps launch and that has no machine
-    /// code for this device; the driver keeps what it compiled for the next start. It takes seconds
-    /// a module, so `progress` is called before the first and after each.
+    /// Lets the driver compile the text of each module that steps launch, if it is not loaded and
+    /// has no machine code for this device; the driver keeps what it compiled for the next start.
+    /// It takes seconds a module, so `progress` is called before the first and after each.
     pub(super) fn compile_texts(
         &self,
         megakernel: bool,
@@ -71,7 +71,10 @@ impl Device {
             "decode_megakernel" => megakernel,
             name => !name.starts_with("ladder/"),
         };
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_loaded = |entry: &trail_ptx::Entry| kernels.functions.contains_key(entry.name);
         let texts = trail_ptx::MODULES.iter().filter(|module| self.compiles(module));
+        let texts = texts.filter(|module| !module.entries.iter().all(is_loaded));
         let texts: Vec<_> = texts.filter(is_launched).collect();
         let mut report = |done: usize| {
             progress(Progress { what: "kernels", done: done as u64, total: texts.len() as u64 });
@@ -79,7 +82,6 @@ impl Device {
         if !texts.is_empty() {
             report(0);
         }
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, module) in texts.iter().enumerate() {
             self.load(&mut kernels, module)?;
             report(at + 1);

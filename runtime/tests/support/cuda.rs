@@ -114,6 +114,9 @@ pub fn note_proofs(device: &Device, session: &Session) {
     let Some(ledger) = std::env::var_os("TRAIL_PROOFS") else { return };
     let name = match (session.emulator(), device.chip().target) {
         (Some(_), Some(Target::Sm90a)) => "emulator of Hopper".to_owned(),
+        (Some(_), Some(target)) if target.is_blackwell() => {
+            format!("emulator of {}", target.name())
+        }
         (Some(_), _) => "emulator".to_owned(),
         (None, _) => device.context().name().unwrap(),
     };

@@ -83,8 +83,7 @@ impl<P: Expects> Policy for Bounded<P> {
 
     fn reserve(&mut self, max_requests: u32) {
         let ranking = self.policy.ranking();
-        self.tail_bound = (ranking.tail_bound > 0.0)
-            .then(|| TailBound::new(ranking, P::IS_REFINED, max_requests));
+        self.tail_bound = (ranking.tail_bound > 0.0).then(|| TailBound::new(ranking, max_requests));
         self.policy.reserve(max_requests);
     }
 

@@ -25,8 +25,6 @@ pub(super) struct TailBound {
     share: f64,
     /// Output tokens that a prompt token costs.
     prefill_weight: f64,
-    /// Expectations are refined while a request runs.
-    is_refined: bool,
     express: Express,
     /// Live requests that are not overdue, by arrival.
     arrivals: IndexList<RequestIdx>,
@@ -60,7 +58,7 @@ struct Planned {
 struct Entry {
     /// Expected work; the output less one token per token generated since.
     work: Work,
-    /// Output tokens predicted at its arrival.
+    /// Output tokens predicted at its arrival, those that it came with included.
     predicted: f64,
     /// It has no output yet, and counts in `unbegun`.
     is_unbegun: bool,
@@ -87,13 +85,11 @@ const EXPECT_TOKENS: u32 = 8;
 const FORGET: f64 = 0.1;
 
 impl TailBound {
-    /// A bound as `ranking` says, for `max_requests` indices. A request's expectation is its
-    /// prediction less its tokens unless it `is_refined`.
-    pub(super) fn new(ranking: &Ranking, is_refined: bool, max_requests: u32) -> TailBound {
+    /// A bound as `ranking` says, for `max_requests` indices.
+    pub(super) fn new(ranking: &Ranking, max_requests: u32) -> TailBound {
         TailBound {
             share: f64::from(ranking.tail_bound),
             prefill_weight: f64::from(ranking.prefill_weight),
-            is_refined,
             express: Express::new(ranking.express),
             arrivals: IndexList::new(max_requests),
             entries: vec![Entry::default(); max_requests as usize],
@@ -158,10 +154,10 @@ impl TailBound {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
         let idx = request.idx;
-        let (predicted, is_unbegun) = (work.output, age == 0);
+        let (predicted, is_unbegun) = (work.output + f64::from(age), age == 0);
         self.entries[idx.index()] =
             Entry { age, arrival_s, seq, predicted, is_unbegun, ..Entry::default() };
-        self.express.on_arrival(self.service(idx, work));
+        self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         if is_unbegun {
             self.unbegun.0 += 1.0;
             self.unbegun.1 += predicted;
@@ -201,7 +197,7 @@ impl TailBound {
 
     /// Updates the request's expected work.
     pub(super) fn expect(&mut self, request: &RequestState, work: Work) {
-        let service = self.service(request.idx, work);
+        let service = work.in_output_tokens(self.prefill_weight);
         let express = self.express.is_short(service);
         let entry = &mut self.entries[request.idx.index()];
         let since = request.generated - entry.age;
@@ -219,18 +215,6 @@ impl TailBound {
         }
     }
 
-    /// Service of a request by `work`, output tokens, by which it is express or not. A prediction
-    /// that nothing refines counts by what became of earlier ones: where these order little, those
-    /// that it calls short are as long as others, and would take the places of the overdue.
-    fn service(&self, idx: RequestIdx, work: Work) -> f64 {
-        let output = match self.is_refined {
-            true => work.output,
-            false if self.entries[idx.index()].is_unbegun => self.drain.unbegun(1.0, work.output),
-            false => self.drain.begun(1.0, work.output),
-        };
-        Work { output, ..work }.in_output_tokens(self.prefill_weight)
-    }
-
     /// True if a new estimate of the request's work is due.
     pub(super) fn is_due(&self, request: &RequestState) -> bool {
         request.generated >= self.entries[request.idx.index()].age + EXPECT_TOKENS
@@ -239,7 +223,8 @@ impl TailBound {
     /// Records the tokens that a request generated.
     pub(super) fn on_tokens(&mut self, request: &RequestState, generated: u32) {
         self.backlog.output -= f64::from(generated);
-        if request.generated == generated {
+        // A chunk of a prompt generates none.
+        if generated > 0 && request.generated == generated {
             self.begin(request);
         }
     }

@@ -210,7 +210,8 @@ impl<'a> Sample<'a> {
         if self.overdue_s.is_finite() {
             let places = self.queue.max_running;
             let drain_s = self.backlog * self.queue.pace.step_s(places) / places as f64;
-            self.overdue_s = (self.overdue_s - FORGET * elapsed_s).max(drain_s);
+            let share = f64::from(self.queue.ranking.tail_bound);
+            self.overdue_s = (self.overdue_s - share * FORGET * elapsed_s).max(share * drain_s);
         }
     }
 

@@ -17,8 +17,7 @@ fn requests_go_by_arrival_until_lengths_are_learned_then_the_short_first() {
     std::fs::create_dir_all(&folder).expect("a folder");
     let [file, log] = ["learned.safetensors", "log.jsonl"].map(|name| folder.join(name));
     let [file, log] = [&file, &log].map(|path| path.to_str().expect("UTF-8"));
-    // The upstream server holds the first request for longer than the bound lets others wait.
-    let options = ["--slots", "1", "--predictor", file, "--tail-bound", "0"];
+    let options = ["--slots", "1", "--predictor", file];
     let server = proxy(&upstream, &[&options[..], &["--record", log]].concat());
     let order = |server: &Server| {
         let before = upstream.seen().len();

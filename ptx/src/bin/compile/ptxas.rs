@@ -25,12 +25,12 @@ pub(crate) fn assemble(
             found.barriers = elf::barriers(&code, entry)
                 .ok_or_else(|| format!("{entry}: not in the cubin for {name}"))?;
         }
-        let (spilled, max) =
-            (found.spill_store_bytes.max(found.spill_load_bytes), target.max_spilled_bytes());
+        let spilled = found.spill_store_bytes.max(found.spill_load_bytes);
+        let max = target.max_spilled_bytes(entry);
         if spilled > max {
             return Err(format!("{entry} spills registers on {name}: {found:?}, at most {max}"));
         }
-        if found.stack_bytes > max {
+        if found.stack_bytes > 0 && spilled == 0 {
             return Err(format!("{entry} has an array in local memory on {name}: {found:?}"));
         }
     }

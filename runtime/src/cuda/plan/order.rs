@@ -147,13 +147,14 @@ pub fn longest_partition(tokens: usize) -> usize {
 mod tests {
     use super::*;
 
-    const TARGETS: [Option<Target>; 3] = [None, Some(Target::Sm80), Some(Target::Sm90a)];
+    const TARGETS: [Option<Target>; 4] =
+        [None, Some(Target::Sm80), Some(Target::Sm90a), Some(Target::Sm120)];
 
     #[test]
     fn llamas_products_have_a_piece_for_each_multiprocessor() {
         let orders = |features, width| TARGETS.map(|of| Order::of(of, features, width).to_string());
         let check = |features, width, sm_80: &str, sm_90a: &str| {
-            assert_eq!(orders(features, width), [sm_80, sm_80, sm_90a]);
+            assert_eq!(orders(features, width), [sm_80, sm_80, sm_90a, sm_80]);
         };
         check(6144, 4096, "k=2048+2048 by 16", "k=2048+2048 by 16");
         check(4096, 4096, "k=1280+1408+1408 by 16", "k=1024+1024+1024+1024 by 16");

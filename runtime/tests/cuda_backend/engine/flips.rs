@@ -200,6 +200,9 @@ fn cuda_an_answer_is_a_function_of_its_request() {
         stats.evictions += of.evictions;
         stats.swaps_out += of.swaps_out;
         runs += 1;
+        if runs % 100 == 0 {
+            println!("{runs} runs, {rows} rows");
+        }
     }
     println!("{runs} runs, {rows} rows, {stats:?}");
     let Stats { cached_tokens, accepted_tokens, evictions, swaps_out, .. } = stats;

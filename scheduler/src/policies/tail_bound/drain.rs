@@ -114,7 +114,7 @@ impl Drain {
     }
 
     fn corrected(&self, line: &Line, requests: f64, expected: f64) -> f64 {
-        if self.answers < FEWEST_ANSWERS {
+        if self.answers < FEWEST_ANSWERS || line.is_empty() {
             return expected;
         }
         let (a, b) = line.coefficients();
@@ -155,6 +155,10 @@ impl Line {
 
     fn add_sums(&mut self, sums: [f64; 5]) {
         self.sums.add(sums);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sums.mean[0] <= 0.0
     }
 
     /// a and b. Without different x the mean of y is all that is known, and is a.
@@ -214,7 +218,7 @@ mod tests {
             drain.on_finished(tokens, predicted, Expectations::default());
         }
         assert!((drain.unbegun(3.0, 120.0) - (3.0 * 10.0 + 0.5 * 120.0)).abs() < 1e-9);
-        assert_eq!(drain.begun(3.0, 120.0), 0.0, "nothing was expected of any");
+        assert_eq!(drain.begun(3.0, 120.0), 120.0, "nothing was expected of any");
     }
 
     /// Answers of 100 tokens; at token 20 40 are expected, at token 80 10: twice that is left. An

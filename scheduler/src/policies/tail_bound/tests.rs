@@ -3,10 +3,9 @@
 use super::*;
 use crate::policies::request;
 
-/// A bound of `share`, under which expectations are refined.
 fn bound(tail_bound: f32, express: f32, prefill_weight: f32) -> TailBound {
     let ranking = Ranking { tail_bound, express, prefill_weight, ..Ranking::PAPER };
-    TailBound::new(&ranking, true, 64)
+    TailBound::new(&ranking, 64)
 }
 
 fn output(tokens: f64) -> Work {
@@ -177,7 +176,7 @@ fn the_longest_wait_is_forgotten_slowly() {
 
 /// A request of `predicted` tokens that arrives, begins, and ends after `tokens`.
 fn answer(bound: &mut TailBound, seq: u64, predicted: f64, tokens: u32) {
-    let mut request = request(seq, None);
+    let mut request = request(seq, Some(predicted as f32));
     request.idx = RequestIdx(63);
     bound.on_submitted(&request, output(predicted), 0);
     request.generated = 1;
@@ -185,19 +184,6 @@ fn answer(bound: &mut TailBound, seq: u64, predicted: f64, tokens: u32) {
     request.generated = tokens;
     bound.on_tokens(&request, tokens - 1);
     bound.on_finished(&request);
-}
-
-/// Predictions of 5 and 35 tokens, and answers of 20 to either: what is called short is not.
-#[test]
-fn predictions_that_order_nothing_make_no_request_express_unless_they_are_refined() {
-    for is_refined in [true, false] {
-        let ranking = Ranking { tail_bound: 1.0, express: 0.5, ..Ranking::PAPER };
-        let mut bound = TailBound::new(&ranking, is_refined, 64);
-        for seq in 1..=64 {
-            answer(&mut bound, seq, if seq % 2 == 0 { 5.0 } else { 35.0 }, 20);
-        }
-        assert_eq!(submit(&mut bound, 1, 5.0).1, is_refined);
-    }
 }
 
 /// 630 tokens of 20 in truth for each 90 predicted; the first 64 answers are believed.
@@ -221,4 +207,23 @@ fn a_maximum_by_predictions_as_they_are_is_forgotten_once_they_are_corrected() {
     // Seven requests of 20 tokens.
     let longest_s = longest_s(&mut bound);
     assert!((longest_s - (140.0 - 10.0) * 0.1).abs() < 0.1, "{longest_s}");
+}
+
+/// A prompt in chunks has no output; a request that comes with 30 of its 50 tokens is one of 50.
+#[test]
+fn a_chunk_begins_no_request_and_a_moved_one_is_predicted_whole() {
+    let mut bound = bound(1.0, 0.0, 0.0);
+    let new = request(1, None);
+    bound.on_submitted(&new, output(10.0), 0);
+    bound.on_tokens(&new, 0);
+    assert_eq!(bound.unbegun, (1.0, 10.0));
+    for seq in 2..66 {
+        let mut moved = request(seq, None);
+        (moved.idx, moved.generated) = (RequestIdx(63), 30);
+        bound.on_submitted(&moved, output(20.0), 0);
+        moved.generated = 50;
+        bound.on_tokens(&moved, 20);
+        bound.on_finished(&moved);
+    }
+    assert_eq!((bound.unbegun, bound.drain.unbegun(1.0, 10.0)), ((1.0, 10.0), 50.0));
 }
