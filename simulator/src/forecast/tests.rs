@@ -1,5 +1,5 @@
 use super::*;
-use trail_scheduler::policies::{PolicyKind, Trail};
+use trail_scheduler::policies::{PolicyKind, Ranking, Trail};
 use trail_scheduler::{
     LiveRequest, NewRequest, Prediction, RequestId, Scheduler, SchedulerConfig, StepPace,
 };
@@ -154,4 +154,23 @@ fn a_request_that_has_ended_is_not_watched() {
     queue.now_s = 1e4;
     let after = median(&mut forecaster, &queue);
     assert!(after.high < 3.0 * before.high, "{before:?} {after:?}");
+}
+
+/// A request of 100 tokens that arrived before five of 80, behind one that runs: 0.5 s of work. A
+/// small share of it lets the long request go second, twice of it lets it wait to the end.
+#[test]
+fn a_request_is_overdue_after_the_share_of_the_wait() {
+    let long_ends_s = |share: f32| {
+        let mut queue = queue("sjf", 1, &[10.0, 100.0, 80.0, 80.0, 80.0, 80.0, 80.0]);
+        queue.ranking = Ranking { tail_bound: share, express: 0.0, ..queue.ranking };
+        queue.overdue_after_s = Some(f64::from(share) * 0.5);
+        for request in &mut queue.requests {
+            request.arrival_s = request.id.0 as f64 * 1e-6;
+        }
+        let mut forecaster = forecaster();
+        let forecasts = forecaster.estimate(&queue);
+        forecasts.iter().find(|of| of.id == 1).expect("the long one").last.median
+    };
+    let [early, late] = [0.1, 2.0].map(long_ends_s);
+    assert!(early < 0.3 && late > 0.45, "{early} {late}");
 }
