@@ -92,7 +92,6 @@ impl CudaBackend {
         let name = device.context().name().map_err(driver_error("asking for the device's name"))?;
         let tap = options.tap_layer.filter(|_| options.tap != TapMode::Off && receiver.is_some());
         let mode = if tap.is_some() { options.tap } else { TapMode::Off };
-        device.compile_texts(options.megakernel, progress)?;
         let executor = Executor::new(ExecutorConfig {
             device: device.clone(),
             config: config.clone(),

@@ -153,11 +153,11 @@ impl TailBound {
     pub(super) fn on_submitted(&mut self, request: &RequestState, work: Work, trial_tokens: u32) {
         let (arrival_s, seq) = (request.arrival_s, request.seq);
         let age = request.generated;
+        self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         let idx = request.idx;
         let (predicted, is_unbegun) = (work.output + f64::from(age), age == 0);
         self.entries[idx.index()] =
             Entry { age, arrival_s, seq, predicted, is_unbegun, ..Entry::default() };
-        self.express.on_arrival(work.in_output_tokens(self.prefill_weight));
         if is_unbegun {
             self.unbegun.0 += 1.0;
             self.unbegun.1 += predicted;

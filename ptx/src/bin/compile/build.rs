@@ -163,9 +163,9 @@ fn compile(
     };
     for target in Target::ALL {
         let own_text = contract.arch.contains(&target);
-        // Blackwell has no need of kernels that nothing serves by.
-        let teaches = target.is_blackwell() && name.starts_with("ladder/");
-        if !own_text && (teaches || !contract.arch.contains(&Target::Sm80)) {
+        // The teaching kernels are for the devices that they were measured on.
+        let is_left_out = target.is_blackwell() && name.starts_with("ladder/");
+        if !own_text && (is_left_out || !contract.arch.contains(&Target::Sm80)) {
             continue;
         }
         let text_target = if own_text { target } else { Target::Sm80 };

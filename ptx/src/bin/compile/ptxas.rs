@@ -47,14 +47,14 @@ pub(crate) fn refuse_contractions(
     cubin: &Path,
     entries: &BTreeMap<String, Entry>,
 ) -> Result<(), String> {
-    let apart = cubin.with_extension("apart");
+    let path = cubin.with_extension("uncontracted");
     let flags = [flags, &["--fmad=false"]].concat();
-    let assembled = run(ptxas, &flags, target, ptx, &apart).and_then(|_| read(&apart));
-    let _ = std::fs::remove_file(&apart);
-    let (code, apart) = (read(cubin)?, assembled?);
+    let uncontracted = run(ptxas, &flags, target, ptx, &path).and_then(|_| read(&path));
+    let _ = std::fs::remove_file(&path);
+    let (shipped, uncontracted) = (read(cubin)?, uncontracted?);
     for entry in entries.keys() {
-        let [code, apart] = [&code, &apart].map(|file| elf::code(file, entry));
-        if code.is_none() || code != apart {
+        let [shipped, uncontracted] = [&shipped, &uncontracted].map(|file| elf::code(file, entry));
+        if shipped.is_none() || shipped != uncontracted {
             return Err(format!(
                 "{entry} on {}: ptxas contracts a multiplication and an addition; write \
                  __fmaf_rn, or __fmul_rn and __fadd_rn",

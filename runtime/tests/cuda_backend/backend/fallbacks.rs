@@ -7,17 +7,21 @@ use std::sync::Arc;
 use trail_cuda_emulator::harness::Chip;
 use trail_ptx::Target;
 use trail_runtime::backend::Progress;
-use trail_runtime::cuda::Code;
-use trail_runtime::cuda::{CudaBackend, CudaOptions};
+use trail_runtime::cuda::{Code, CudaBackend, CudaOptions};
 use trail_runtime::model::Model;
 
 /// The answers of a new backend for `options`, its warnings, and the steps that were graphs.
 fn run(model: &Arc<Model>, options: &CudaOptions) -> (Vec<Vec<u32>>, Vec<String>, u64) {
     let mut backend = backend(model, options);
+    let answers = answers(&mut backend, model);
+    (answers, backend.warnings().to_vec(), backend.replayed_steps())
+}
+
+fn answers(backend: &mut CudaBackend, model: &Model) -> Vec<Vec<u32>> {
     let requests = &requests(model.config.vocab_size)[..3];
-    let played = play(&mut backend, requests, AHEAD, &mut |_, _| ()).unwrap();
+    let played = play(backend, requests, AHEAD, &mut |_, _| ()).unwrap();
     let ids = played.answers.iter().map(|answer| answer.iter().map(|token| token.id).collect());
-    (ids.collect(), backend.warnings().to_vec(), backend.replayed_steps())
+    ids.collect()
 }
 
 /// Memory that a backend without graphs takes of a device of `bytes`.
@@ -108,10 +112,7 @@ fn cuda_kernels_without_machine_code_are_compiled_with_progress() {
         let mut note = |progress: Progress| seen.push(progress);
         let mut backend = CudaBackend::new(&model, &options(), None, &mut note).unwrap();
         let compiled = backend.device().kernels().unwrap();
-        let requests = &requests(model.config.vocab_size)[..3];
-        let played = play(&mut backend, requests, AHEAD, &mut |_, _| ()).unwrap();
-        let ids = played.answers.iter().map(|answer| answer.iter().map(|token| token.id).collect());
-        assert_eq!(ids.collect::<Vec<Vec<u32>>>(), expected, "{chip:?}");
+        assert_eq!(answers(&mut backend, &model), expected, "{chip:?}");
         let launched = backend.device().launched();
         assert!(launched.iter().all(|(_, found)| *found == code), "{chip:?}: {launched:?}");
         seen.retain(|progress| progress.what == "kernels");
